@@ -168,7 +168,7 @@ impl SubscriptionKind {
 
 /// Form in which a client names the script to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScriptBy {
+pub enum ScriptForm {
     /// By its text, as in EVAL, or as in EVAL_RO if it only reads.
     #[expect(missing_docs, reason = "see above")]
     Text { reads: bool },
@@ -183,7 +183,7 @@ pub enum Handler {
     /// Executed by the service: on every node in log order, or on one node for a query.
     Data(Encode),
     /// Executed by the service, with an encoding determined by the script.
-    Script(ScriptBy),
+    Script(ScriptForm),
     /// Answered by the connection that received the command.
     Local(Local),
 }
@@ -201,7 +201,7 @@ pub struct Doc {
     pub complexity: &'static str,
     pub summary: &'static str,
     /// Difference from Redis, as listed in docs/commands.md.
-    pub differs: Option<&'static str>,
+    pub redis_difference: Option<&'static str>,
 }
 
 impl Doc {
@@ -211,11 +211,11 @@ impl Doc {
         complexity: &'static str,
         summary: &'static str,
     ) -> Self {
-        Self { group, since, complexity, summary, differs: None }
+        Self { group, since, complexity, summary, redis_difference: None }
     }
 
-    pub const fn differs(self, how: &'static str) -> Self {
-        Self { differs: Some(how), ..self }
+    pub const fn with_difference(self, how: &'static str) -> Self {
+        Self { redis_difference: Some(how), ..self }
     }
 }
 
@@ -253,7 +253,7 @@ impl Spec {
     }
 
     /// Returns the positions of the keys in a request of `count` words, including the name.
-    pub fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+    pub fn key_indexes(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let (first, last, step) = self.keys;
         let last = if last < 0 {
             // -1 stands for the last argument.
@@ -271,10 +271,10 @@ impl Spec {
 
     /// Checks the number of arguments and the lengths of keys against the table.
     pub fn check(&self, arguments: &Arguments<'_>) -> Result<(), Refusal> {
-        if !self.takes(arguments.len()) {
+        if !self.accepts_count(arguments.len()) {
             return Err(Refusal::Arity);
         }
-        for place in self.key_places(arguments.len()) {
+        for place in self.key_indexes(arguments.len()) {
             Key::new(arguments.at(place))?;
         }
         Ok(())
@@ -289,11 +289,11 @@ impl Spec {
     }
 
     /// Returns whether only operators may execute the command: it removes the data of all clients.
-    pub fn is_of_operators(&self) -> bool {
+    pub fn is_operator_command(&self) -> bool {
         matches!(self.name, "flushall" | "flushdb")
     }
 
-    pub fn takes(&self, count: usize) -> bool {
+    pub fn accepts_count(&self, count: usize) -> bool {
         let least = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { count >= least } else { count == least }
     }

@@ -8,7 +8,7 @@ use crate::key::KEY_BYTES_MAX;
 /// Number of bits in a mask.
 const WORD: usize = 64;
 /// Maximum length of a segment that is searched for position by position.
-const FEW: usize = 8;
+const NAIVE_SEARCH_MAX: usize = 8;
 /// Maximum number of bytes between the first and the last star of a client's pattern.
 const BETWEEN_STARS_MAX: usize = 256;
 pub const TOO_LONG: &str =
@@ -24,12 +24,12 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
 pub struct Pattern {
     /// Elements before the first star, or the whole pattern if it has none.
     first: Vec<Element>,
-    rest: Option<Rest>,
+    rest: Option<AfterFirstStar>,
 }
 
 #[derive(Debug)]
-struct Rest {
-    between: Vec<Segment>,
+struct AfterFirstStar {
+    middle_segments: Vec<Segment>,
     last: Vec<Element>,
 }
 
@@ -58,46 +58,48 @@ fn all_include(elements: &[Element], text: &[u8]) -> bool {
 #[derive(Debug)]
 struct Segment {
     elements: Vec<Element>,
-    words: usize,
-    /// For each byte value, masks of the elements that match it, `words` words each. Empty if the
+    words_per_mask: usize,
+    /// For each byte value, masks of the elements that match it, `words_per_mask` words each. Empty if the
     /// segment is short.
-    places: Vec<u64>,
+    byte_masks: Vec<u64>,
 }
 
 impl Segment {
     fn new(elements: Vec<Element>) -> Self {
-        let words = elements.len().div_ceil(WORD);
-        if elements.len() <= FEW {
-            return Self { elements, words, places: Vec::new() };
+        let words_per_mask = elements.len().div_ceil(WORD);
+        if elements.len() <= NAIVE_SEARCH_MAX {
+            return Self { elements, words_per_mask, byte_masks: Vec::new() };
         }
-        let mut places = vec![0; 256 * words];
+        let mut places = vec![0; 256 * words_per_mask];
         for (at, element) in elements.iter().enumerate() {
             let mut add = |byte: u8| {
-                places[usize::from(byte) * words + at / WORD] |= 1 << (at % WORD);
+                places[usize::from(byte) * words_per_mask + at / WORD] |= 1 << (at % WORD);
             };
             match element {
                 Element::Byte(literal) => add(*literal),
                 _ => (0..=u8::MAX).filter(|byte| element.includes(*byte)).for_each(add),
             }
         }
-        Self { elements, words, places }
+        Self { elements, words_per_mask, byte_masks: places }
     }
 
     /// Returns the end of the first match.
     fn find(&self, text: &[u8], reached: &mut Vec<u64>) -> Option<usize> {
         let length = self.elements.len();
-        if self.places.is_empty() {
+        if self.byte_masks.is_empty() {
             let at = text.windows(length).position(|part| all_include(&self.elements, part));
             return at.map(|at| at + length);
         }
         reached.clear();
-        reached.resize(self.words, 0);
-        let (last, bit) = (self.words - 1, 1 << ((length - 1) % WORD));
+        reached.resize(self.words_per_mask, 0);
+        let (last, bit) = (self.words_per_mask - 1, 1 << ((length - 1) % WORD));
         for (at, byte) in text.iter().enumerate() {
-            let from = usize::from(*byte) * self.words;
+            let from = usize::from(*byte) * self.words_per_mask;
             // Shift-and algorithm: each partial match may continue, and a new one may begin.
             let mut carry = 1;
-            for (word, places) in reached.iter_mut().zip(&self.places[from..from + self.words]) {
+            for (word, places) in
+                reached.iter_mut().zip(&self.byte_masks[from..from + self.words_per_mask])
+            {
                 let next = *word >> (WORD - 1);
                 *word = (*word << 1 | carry) & places;
                 carry = next;
@@ -130,13 +132,13 @@ impl Pattern {
         let first = segments.next().unwrap_or_default();
         let between = segments.filter(|segment| !segment.is_empty());
         let between = between.map(Segment::new).collect();
-        Self { first, rest: last.map(|last| Rest { between, last }) }
+        Self { first, rest: last.map(|last| AfterFirstStar { middle_segments: between, last }) }
     }
 
     /// Refuses a pattern that would be slow to match.
     pub fn check(pattern: &[u8]) -> Result<(), &'static str> {
         let pattern = Self::new(pattern);
-        let between = pattern.rest.iter().flat_map(|rest| &rest.between);
+        let between = pattern.rest.iter().flat_map(|rest| &rest.middle_segments);
         match between.map(|segment| segment.elements.len()).sum::<usize>() {
             0..=BETWEEN_STARS_MAX => Ok(()),
             _ => Err(TOO_LONG),
@@ -145,7 +147,7 @@ impl Pattern {
 
     /// Returns whether the pattern matches all of `text`.
     pub fn matches(&self, text: &[u8]) -> bool {
-        let Some(Rest { between, last }) = &self.rest else {
+        let Some(AfterFirstStar { middle_segments: between, last }) = &self.rest else {
             return text.len() == self.first.len() && all_include(&self.first, text);
         };
         let Some((head, tail)) = text.split_at_checked(self.first.len()) else {

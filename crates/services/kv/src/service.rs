@@ -19,7 +19,7 @@ use crate::{
         scripts::{self, Costs},
         state::{Notice, ReadContext, WriteContext, notice},
         transactions::ABSENT_LEVEL,
-        visits::{self, VISITS_MAX, execute_bounded, within},
+        visits::{self, VISITS_MAX, execute_bounded, execute_within},
         waiting::elements,
     },
     encode::{Decoder, Fault},
@@ -28,7 +28,7 @@ use crate::{
     resp::reply::Reply,
     store::{
         self, Metadata, Position, Store, Version,
-        image::{Items, Loaded, encode_head, encode_part, encode_removals, encode_wait},
+        image::{ImageChecker, LoadedPart, encode_head, encode_part, encode_removals, encode_wait},
         removals::Removals,
     },
     waits::{Wait, Waits},
@@ -37,7 +37,7 @@ use crate::{
 /// Key-value state machine on top of a store.
 pub struct Service {
     store: Box<dyn Store>,
-    applied_to: Slot,
+    applied_position: Slot,
     budget: Budget,
     /// Interpreter of scripts, which queries use too.
     interpreter: RefCell<Interpreter>,
@@ -55,14 +55,14 @@ pub struct Service {
     /// Snapshot in progress.
     imaging: Imaging,
     /// Snapshot being loaded.
-    loading: Option<Items>,
+    loading: Option<ImageChecker>,
 }
 
 impl Service {
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
             store,
-            applied_to: Slot::FIRST,
+            applied_position: Slot::FIRST,
             budget: Budget::default(),
             interpreter: RefCell::new(Interpreter::new()),
             costs: Costs::default(),
@@ -84,7 +84,7 @@ impl Service {
 
     /// Sets the applied position, and resets the state that depends on it.
     fn set_applied(&mut self, applied_to: Slot) {
-        self.applied_to = applied_to;
+        self.applied_position = applied_to;
         self.budget = Budget::default();
         self.uncommitted = false;
         self.loading = None;
@@ -99,7 +99,7 @@ impl Service {
     /// state, not counting those for its arguments. Above the limit, the bound is inexact.
     pub fn visits(&self, command: &[u8]) -> u64 {
         let (store, waits) = (&*self.store, &self.waits);
-        let state = ReadContext { store, applied_to: self.applied_to, wall_ms: None, waits };
+        let state = ReadContext { store, applied_to: self.applied_position, wall_ms: None, waits };
         visits::visits(command, &state, VISITS_MAX)
     }
 
@@ -112,10 +112,10 @@ impl Service {
 #[derive(Debug, Default)]
 struct Imaging {
     /// Number of keys, for the head of the snapshot; `None` once returned.
-    head: Option<u64>,
+    key_count: Option<u64>,
     /// Item after the head, with the versions of removed keys.
     removals: Option<Vec<u8>>,
-    keys_are_over: bool,
+    keys_are_done: bool,
     /// Clients that were blocked when the snapshot began. Encoded after the keys.
     waits: VecDeque<(Version, Wait)>,
 }
@@ -124,11 +124,11 @@ impl Imaging {
     fn of(keys: u64, removals: &Removals, waits: &Waits) -> Self {
         let mut item = Vec::new();
         let removals = encode_removals(removals, &mut item).then_some(item);
-        let waits = waits.all().collect();
-        Self { head: Some(keys), removals, keys_are_over: false, waits }
+        let waits = waits.clients_in_order().collect();
+        Self { key_count: Some(keys), removals, keys_are_done: false, waits }
     }
 
-    fn pass_waits(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
+    fn pass_blocked_clients(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let (mut item, mut passed) = (Vec::new(), 0);
         while let Some((since, wait)) = self.waits.pop_front() {
             encode_wait(since, &wait.encode(), &mut item);
@@ -162,17 +162,17 @@ impl StateMachine for Service {
     }
 
     fn weigh(&self, command: &[u8]) -> Weight {
-        let mut weight = visits::weigh(self.visits(command));
+        let mut weight = visits::weight_of_visits(self.visits(command));
         scripts::each_text(command, |text| {
             if weight == Weight::Light {
-                weight = self.costs.weigh(text);
+                weight = self.costs.weigh_script(text);
             }
         });
         weight
     }
 
     fn grows(&self, command: &[u8]) -> bool {
-        operations::grows(command)
+        operations::may_add_data(command)
     }
 
     fn may_change(&self, command: &[u8], query: &[u8]) -> bool {
@@ -181,7 +181,7 @@ impl StateMachine for Service {
 
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         self.uncommitted = true;
-        self.budget.enter(id.slot.0);
+        self.budget.start_command(id.slot.0);
         let visits_left = self.budget.visits_left();
         let Some((op, mut from, bounded)) = Op::split(command) else {
             Reply(reply).error(Fault::Malformed.text());
@@ -190,12 +190,12 @@ impl StateMachine for Service {
         let (start, reply) = (reply.len(), &mut Reply(reply));
         let state = &mut WriteContext {
             store: &mut *self.store,
-            applied_to: self.applied_to,
+            applied_to: self.applied_position,
             version: id.into(),
             budget: &mut self.budget,
-            bounded,
+            is_bounded: bounded,
             begun: 0,
-            events: self.events.wanted(),
+            events: self.events.selected_classes(),
             notices: &mut self.notices,
             waits: &mut self.waits,
             interpreter: &self.interpreter,
@@ -215,7 +215,7 @@ impl StateMachine for Service {
             let cost = visits_left - self.budget.visits_left();
             // A refused script reveals nothing about its cost.
             if cost > 0 {
-                scripts::each_text(command, |text| self.costs.learn(text, cost));
+                scripts::each_text(command, |text| self.costs.record_cost(text, cost));
             }
         }
     }
@@ -226,7 +226,7 @@ impl StateMachine for Service {
         self.queried.set(VISITS_MAX);
         let state = ReadContext {
             store: &*self.store,
-            applied_to: self.applied_to,
+            applied_to: self.applied_position,
             wall_ms: Some(wall_ms),
             waits: &self.waits,
         };
@@ -241,7 +241,8 @@ impl StateMachine for Service {
                     }
                     op => read(op, &mut decoder, &state, &mut Reply(reply)),
                 };
-                within(VISITS_MAX, &*self.store, answer).map(|visits| self.queried.set(visits))
+                execute_within(VISITS_MAX, &*self.store, answer)
+                    .map(|visits| self.queried.set(visits))
             }
             None => Err(Fault::Malformed),
         };
@@ -268,7 +269,7 @@ impl StateMachine for Service {
             true => self.store.commit(applied_to, meta),
             false => self.store.commit(applied_to, &[meta, &changed].concat()),
         }
-        self.applied_to = applied_to;
+        self.applied_position = applied_to;
         self.uncommitted = false;
     }
 
@@ -333,19 +334,19 @@ impl StateMachine for Service {
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let mut item = Vec::new();
-        if let Some(keys) = self.imaging.head.take() {
+        if let Some(keys) = self.imaging.key_count.take() {
             encode_head(keys, &mut item);
             each(&item);
         }
         if let Some(removals) = self.imaging.removals.take() {
             each(&removals);
         }
-        if !self.imaging.keys_are_over {
+        if !self.imaging.keys_are_done {
             let imaged = self.store.next_image(bytes, &mut |part| {
                 encode_part(part, &mut item);
                 each(&item);
             });
-            self.imaging.keys_are_over = imaged == Imaged::End;
+            self.imaging.keys_are_done = imaged == Imaged::End;
             if imaged != Imaged::End || !self.imaging.waits.is_empty() {
                 return match imaged {
                     Imaged::End => Imaged::More,
@@ -353,7 +354,7 @@ impl StateMachine for Service {
                 };
             }
         }
-        self.imaging.pass_waits(bytes, each)
+        self.imaging.pass_blocked_clients(bytes, each)
     }
 
     fn end_image(&mut self) {
@@ -365,17 +366,19 @@ impl StateMachine for Service {
         self.end_image();
         self.loading = None;
         self.store.begin_load()?;
-        self.loading = Some(Items::default());
+        self.loading = Some(ImageChecker::default());
         Ok(())
     }
 
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
         // Put back only if the item is valid; an error ends the load.
         let mut items = self.loading.take().ok_or(LoadError::NotLoading)?;
-        match items.take(item)? {
+        match items.check_item(item)? {
             None => {}
-            Some(Loaded::Key(key, entry)) => self.store.load(key, &entry.value, entry.stamp())?,
-            Some(Loaded::Row(id, name, value)) => self.store.load_row(id, name, value)?,
+            Some(LoadedPart::Key(key, entry)) => {
+                self.store.load(key, &entry.value, entry.stamp())?
+            }
+            Some(LoadedPart::Row(id, name, value)) => self.store.load_row(id, name, value)?,
         }
         self.loading = Some(items);
         Ok(())
@@ -394,7 +397,7 @@ impl StateMachine for Service {
         self.store.finish_load(at, &all)?;
         *self.store.removals_mut() = removals;
         self.waits = waits;
-        self.waits.is_as_committed();
+        self.waits.mark_committed();
         self.notices.clear();
         self.notices.push((notice::ALL_CHANGED.into(), Box::default()));
         self.set_applied(at);

@@ -20,7 +20,7 @@ use crate::{
 /// Limit on blocked clients in the group, and on the size of their attempts.
 const LIMIT: Share = Share { count: 65_536, bytes: 64 << 20 };
 /// Limit on blocked clients per node, and on the size of their attempts.
-const LIMIT_OF_NODE: Share = Share { count: 16_384, bytes: 16 << 20 };
+const NODE_LIMIT: Share = Share { count: 16_384, bytes: 16 << 20 };
 /// Approximate memory of a wait besides its attempt.
 const WAIT_BYTES: usize = 256;
 const KEY_BYTES: usize = 384;
@@ -29,58 +29,58 @@ const KEY_BYTES: usize = 384;
 const META: &[u8] = b"kv.wait.";
 
 /// Ready keys that each commit checks, to forget those without elements.
-const SETTLED_EACH: usize = 16;
+const CHECKED_PER_COMMIT: usize = 16;
 
 /// One incarnation of a front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Owner {
+pub struct FrontId {
     pub node: u32,
     /// Number of the incarnation, different for each start of the process.
-    pub life: u64,
+    pub incarnation: u64,
 }
 
-impl Owner {
+impl FrontId {
     pub fn encode(self, out: &mut Encoder<'_>) {
-        out.count(self.node.into()).word(self.life);
+        out.count(self.node.into()).word(self.incarnation);
     }
 
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         let node = u32::try_from(from.count()?).map_err(|_| Malformed)?;
-        Ok(Self { node, life: from.word()? })
+        Ok(Self { node, incarnation: from.word()? })
     }
 
     /// Returns a lower bound of all owners on a node.
     const fn first(node: u32) -> Self {
-        Self { node, life: 0 }
+        Self { node, incarnation: 0 }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Front of the client.
-    pub owner: Owner,
+    pub front: FrontId,
     /// Number assigned by the front.
     pub number: u64,
-    /// Version at which the client joined the queue or last retried without success.
-    pub sign: Version,
+    /// Version at which the client joined the queue or last retried in vain.
+    pub last_activity: Version,
     /// Encoded attempt, shared with snapshots in progress.
     attempt: Arc<[u8]>,
     kind: Kind,
-    wanted: u64,
+    elements_wanted: u64,
     keys: usize,
 }
 
 impl Wait {
     /// Creates the queue entry of a client. Fails if the encoded attempt is invalid.
-    pub fn new(owner: Owner, number: u64, sign: Version, attempt: &[u8]) -> Result<Self, Fault> {
+    pub fn new(owner: FrontId, number: u64, sign: Version, attempt: &[u8]) -> Result<Self, Fault> {
         let read = Attempt::decode(&mut Decoder(attempt))?;
         Ok(Self {
-            owner,
+            front: owner,
             number,
-            sign,
+            last_activity: sign,
             attempt: attempt.into(),
             kind: read.kind(),
-            wanted: read.wanted(),
+            elements_wanted: read.elements_wanted(),
             keys: read.keys.len(),
         })
     }
@@ -89,15 +89,15 @@ impl Wait {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);
-        self.owner.encode(&mut out);
-        out.count(self.number).word(self.sign.slot).count(self.sign.index.into());
+        self.front.encode(&mut out);
+        out.count(self.number).word(self.last_activity.slot).count(self.last_activity.index.into());
         bytes.extend_from_slice(&self.attempt);
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Fault> {
         let mut from = Decoder(bytes);
-        let (owner, number) = (Owner::decode(&mut from)?, from.count()?);
+        let (owner, number) = (FrontId::decode(&mut from)?, from.count()?);
         let slot = from.word()?;
         let index = u32::try_from(from.count()?).map_err(|_| Malformed)?;
         Self::new(owner, number, Version { slot, index }, from.0)
@@ -137,18 +137,18 @@ impl Share {
 
 /// Error for a client that cannot join the queue because this limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum QueueFull {
     Node,
-    All,
+    Group,
 }
 
-impl Full {
+impl QueueFull {
     pub const fn text(self) -> &'static str {
         match self {
             Self::Node => {
                 "BUSY not executed: 16384 clients may wait at a node, for keys of 16 MiB together; use another node or try later"
             }
-            Self::All => {
+            Self::Group => {
                 "BUSY not executed: 65536 clients may wait in a cluster, for keys of 64 MiB together; try later"
             }
         }
@@ -159,18 +159,18 @@ impl Full {
 pub struct Waits {
     /// Waits by the version of the command that joined the queue.
     waits: BTreeMap<Version, Wait>,
-    numbers: BTreeMap<(Owner, u64), Version>,
+    numbers: BTreeMap<(FrontId, u64), Version>,
     lines: BTreeMap<Box<[u8]>, BTreeSet<Version>>,
-    shares: BTreeMap<Owner, Share>,
-    all: Share,
+    shares: BTreeMap<FrontId, Share>,
+    total_usage: Share,
     /// Waits changed since the last commit.
     changed: BTreeSet<Version>,
     /// Keys with blocked clients and perhaps elements. A hint, not part of the state.
     ready_keys: BTreeSet<Box<[u8]>>,
     /// Ready key at which the next commit resumes checking.
-    settled: Box<[u8]>,
+    next_ready_check: Box<[u8]>,
     /// A change has occurred to which a front may have to react.
-    news: bool,
+    has_news: bool,
 }
 
 impl Waits {
@@ -182,18 +182,18 @@ impl Waits {
         self.waits.len()
     }
 
-    pub fn enter(&mut self, since: Version, wait: Wait) -> Result<(), Full> {
+    pub fn join_queue(&mut self, since: Version, wait: Wait) -> Result<(), QueueFull> {
         let share = wait.share();
-        let of_owner = self.shares.get(&wait.owner).copied().unwrap_or_default();
-        if !of_owner.plus(share).fits(LIMIT_OF_NODE) {
-            return Err(Full::Node);
+        let of_owner = self.shares.get(&wait.front).copied().unwrap_or_default();
+        if !of_owner.plus(share).fits(NODE_LIMIT) {
+            return Err(QueueFull::Node);
         }
-        if !self.all.plus(share).fits(LIMIT) {
-            return Err(Full::All);
+        if !self.total_usage.plus(share).fits(LIMIT) {
+            return Err(QueueFull::Group);
         }
-        self.shares.insert(wait.owner, of_owner.plus(share));
-        self.all = self.all.plus(share);
-        self.numbers.insert((wait.owner, wait.number), since);
+        self.shares.insert(wait.front, of_owner.plus(share));
+        self.total_usage = self.total_usage.plus(share);
+        self.numbers.insert((wait.front, wait.number), since);
         for key in wait.keys() {
             match self.lines.get_mut(key) {
                 Some(line) => {
@@ -209,36 +209,36 @@ impl Waits {
         self.ready_keys.extend(wait.keys().map(Box::from));
         self.waits.insert(since, wait);
         self.changed.insert(since);
-        self.news = true;
+        self.has_news = true;
         Ok(())
     }
 
     /// Returns the version at which a queued client joined, and its attempt.
-    pub fn find(&self, owner: Owner, number: u64) -> Option<(Version, &[u8])> {
+    pub fn find(&self, owner: FrontId, number: u64) -> Option<(Version, &[u8])> {
         let since = *self.numbers.get(&(owner, number))?;
         Some((since, &self.waits.get(&since)?.attempt))
     }
 
-    /// Returns the version at which a client joined the queue or last retried without success.
-    pub fn sign_of(&self, owner: Owner, number: u64) -> Option<Version> {
+    /// Returns the version at which a client joined the queue or last retried in vain.
+    pub fn last_activity_of(&self, owner: FrontId, number: u64) -> Option<Version> {
         let since = self.numbers.get(&(owner, number))?;
-        self.waits.get(since).map(|wait| wait.sign)
+        self.waits.get(since).map(|wait| wait.last_activity)
     }
 
-    /// Records an unsuccessful retry at version `now`.
-    pub fn sign(&mut self, since: Version, now: Version) {
+    /// Records a retry in vain at version `now`.
+    pub fn record_activity(&mut self, since: Version, now: Version) {
         if let Some(wait) = self.waits.get_mut(&since) {
-            wait.sign = now;
+            wait.last_activity = now;
             self.changed.insert(since);
-            self.news = true;
+            self.has_news = true;
         }
     }
 
-    pub fn leave(&mut self, since: Version) {
+    pub fn remove_client(&mut self, since: Version) {
         let Some(wait) = self.waits.remove(&since) else {
             return;
         };
-        self.numbers.remove(&(wait.owner, wait.number));
+        self.numbers.remove(&(wait.front, wait.number));
         for key in wait.keys() {
             if let Some(line) = self.lines.get_mut(key) {
                 line.remove(&since);
@@ -249,43 +249,43 @@ impl Waits {
             }
         }
         let share = wait.share();
-        self.all = self.all.minus(share);
-        if let Some(of_owner) = self.shares.get_mut(&wait.owner) {
+        self.total_usage = self.total_usage.minus(share);
+        if let Some(of_owner) = self.shares.get_mut(&wait.front) {
             *of_owner = of_owner.minus(share);
             if of_owner.count == 0 {
-                self.shares.remove(&wait.owner);
+                self.shares.remove(&wait.front);
             }
         }
         self.changed.insert(since);
-        self.news = true;
+        self.has_news = true;
     }
 
     /// Removes all clients of a front and returns their number.
-    pub fn leave_all(&mut self, owner: Owner) -> usize {
+    pub fn remove_front(&mut self, owner: FrontId) -> usize {
         let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
         let gone: Vec<Version> = numbers.map(|(_, since)| *since).collect();
         for since in &gone {
-            self.leave(*since);
+            self.remove_client(*since);
         }
         gone.len()
     }
 
     /// Starts an incarnation of a front: removes the clients of earlier ones.
-    pub fn begin_life(&mut self, owner: Owner) {
-        let lives = self.shares.range(Owner::first(owner.node)..);
+    pub fn begin_life(&mut self, owner: FrontId) {
+        let lives = self.shares.range(FrontId::first(owner.node)..);
         let lives = lives.map(|(life, _)| *life);
-        let gone: Vec<Owner> = lives
+        let gone: Vec<FrontId> = lives
             .take_while(|life| life.node == owner.node)
             .filter(|life| *life != owner)
             .collect();
         for life in gone {
-            self.leave_all(life);
+            self.remove_front(life);
         }
     }
 
     /// Returns whether the client that joined at `since` may pop from a key of `count` elements:
     /// the clients before it leave at least one.
-    pub fn has_turn(&self, since: Version, key: &[u8], kind: Kind, count: u64) -> bool {
+    pub fn may_pop(&self, since: Version, key: &[u8], kind: Kind, count: u64) -> bool {
         let mut before = 0_u64;
         let Some(line) = self.lines.get(key) else {
             return count > 0;
@@ -295,13 +295,13 @@ impl Waits {
                 break;
             }
             let other = self.waits.get(other).filter(|other| other.kind == kind);
-            before = before.saturating_add(other.map_or(0, |other| other.wanted));
+            before = before.saturating_add(other.map_or(0, |other| other.elements_wanted));
         }
         before < count
     }
 
     /// Visits the clients that may pop from a key of `count` elements.
-    pub fn turns(&self, key: &[u8], kind: Kind, count: u64, each: &mut dyn FnMut(&Wait)) {
+    pub fn visit_turns(&self, key: &[u8], kind: Kind, count: u64, each: &mut dyn FnMut(&Wait)) {
         let line = self.lines.get(key).into_iter().flatten();
         let mut before = 0_u64;
         for wait in line.filter_map(|since| self.waits.get(since)) {
@@ -310,13 +310,13 @@ impl Waits {
             }
             if wait.kind == kind {
                 each(wait);
-                before = before.saturating_add(wait.wanted);
+                before = before.saturating_add(wait.elements_wanted);
             }
         }
     }
 
     /// Returns the numbers of a front's clients, ascending.
-    pub fn numbers_of(&self, owner: Owner) -> Vec<u64> {
+    pub fn client_numbers(&self, owner: FrontId) -> Vec<u64> {
         let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
         numbers.map(|((_, number), _)| *number).collect()
     }
@@ -327,7 +327,7 @@ impl Waits {
             if !self.ready_keys.contains(key) {
                 self.ready_keys.insert(key.into());
             }
-            self.news = true;
+            self.has_news = true;
         }
     }
 
@@ -338,11 +338,11 @@ impl Waits {
     }
 
     /// Forgets some of the ready keys without elements.
-    fn settle(&mut self, has_some: &dyn Fn(&[u8]) -> bool) {
-        let next = self.ready_keys.range(self.settled.clone()..);
-        let looked_at: Vec<Box<[u8]>> = next.take(SETTLED_EACH).cloned().collect();
-        self.settled = match looked_at.last() {
-            Some(last) if looked_at.len() == SETTLED_EACH => last.clone(),
+    fn forget_empty_keys(&mut self, has_some: &dyn Fn(&[u8]) -> bool) {
+        let next = self.ready_keys.range(self.next_ready_check.clone()..);
+        let looked_at: Vec<Box<[u8]>> = next.take(CHECKED_PER_COMMIT).cloned().collect();
+        self.next_ready_check = match looked_at.last() {
+            Some(last) if looked_at.len() == CHECKED_PER_COMMIT => last.clone(),
             _ => Box::default(),
         };
         for key in looked_at {
@@ -355,7 +355,7 @@ impl Waits {
     /// Commits the queue and returns the changes of metadata. `has_some` tells whether a key has
     /// elements.
     pub fn commit(&mut self, has_some: &dyn Fn(&[u8]) -> bool) -> Vec<MetaChange> {
-        self.settle(has_some);
+        self.forget_empty_keys(has_some);
         let changed = std::mem::take(&mut self.changed);
         let change = |since: Version| MetaChange {
             key: meta_key(since),
@@ -368,13 +368,13 @@ impl Waits {
         self.changed.is_empty() && self.ready_keys.is_empty()
     }
 
-    pub fn is_as_committed(&mut self) {
+    pub fn mark_committed(&mut self) {
         self.changed.clear();
     }
 
     /// Returns whether a front may have to react to a change since the last call.
     pub fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.has_news)
     }
 
     /// Takes the waits out of the metadata.
@@ -384,7 +384,7 @@ impl Waits {
             let since = key.get(META.len()..).and_then(since_from);
             if let (Some(since), Ok(wait)) = (since, Wait::decode(&bytes)) {
                 // The limits were checked at admission, and they depend only on the release.
-                waits.enter(since, wait).ok();
+                waits.join_queue(since, wait).ok();
             }
         }
         waits.changed.clear();
@@ -399,7 +399,7 @@ impl Waits {
     }
 
     /// Returns all waits in order, with shared attempts.
-    pub fn all(&self) -> impl Iterator<Item = (Version, Wait)> {
+    pub fn clients_in_order(&self) -> impl Iterator<Item = (Version, Wait)> {
         self.waits.iter().map(|(since, wait)| (*since, wait.clone()))
     }
 
@@ -409,15 +409,15 @@ impl Waits {
         if self.waits.last_key_value().is_some_and(|(last, _)| *last >= since) {
             return Err("clients that wait are out of order");
         }
-        if wait.sign < since || self.numbers.contains_key(&(wait.owner, wait.number)) {
+        if wait.last_activity < since || self.numbers.contains_key(&(wait.front, wait.number)) {
             return Err("a client that waits cannot be so");
         }
-        self.enter(since, wait).map_err(|_| "more clients wait than may")
+        self.join_queue(since, wait).map_err(|_| "more clients wait than may")
     }
 
     /// Returns the latest slot at which a client joined or retried.
     pub fn newest(&self) -> Option<u64> {
-        self.waits.values().map(|wait| wait.sign.slot).max()
+        self.waits.values().map(|wait| wait.last_activity.slot).max()
     }
 
     /// Combines the fingerprint of the data with that of the blocked clients, if any.
@@ -454,8 +454,8 @@ fn since_from(bytes: &[u8]) -> Option<Version> {
 mod tests {
     use super::*;
 
-    const A: Owner = Owner { node: 1, life: 7 };
-    const B: Owner = Owner { node: 2, life: 7 };
+    const A: FrontId = FrontId { node: 1, incarnation: 7 };
+    const B: FrontId = FrontId { node: 2, incarnation: 7 };
 
     /// Encodes `BLPOP key … 0`, or an attempt to pop `count` elements.
     fn attempt(keys: &[&str], count: u64) -> Vec<u8> {
@@ -472,14 +472,14 @@ mod tests {
         Version { slot, index: 0 }
     }
 
-    fn enter(waits: &mut Waits, slot: u64, owner: Owner, keys: &[&str], count: u64) {
+    fn enter(waits: &mut Waits, slot: u64, owner: FrontId, keys: &[&str], count: u64) {
         let wait = Wait::new(owner, slot, at(slot), &attempt(keys, count)).unwrap();
-        waits.enter(at(slot), wait).unwrap();
+        waits.join_queue(at(slot), wait).unwrap();
     }
 
     fn turns(waits: &Waits, key: &str, count: u64) -> Vec<u64> {
         let mut turns = Vec::new();
-        waits.turns(key.as_bytes(), Kind::List, count, &mut |wait| {
+        waits.visit_turns(key.as_bytes(), Kind::List, count, &mut |wait| {
             turns.push(wait.number);
         });
         turns
@@ -496,11 +496,11 @@ mod tests {
         assert_eq!(turns(&waits, "k", 2), [1, 2], "it takes up to three");
         assert_eq!(turns(&waits, "k", 4), [1, 2]);
         assert_eq!(turns(&waits, "k", 5), [1, 2, 3]);
-        assert!(waits.has_turn(at(2), b"k", Kind::List, 2));
-        assert!(!waits.has_turn(at(2), b"k", Kind::List, 1));
-        assert!(!waits.has_turn(at(9), b"k", Kind::List, 5), "the end of the line");
-        assert!(waits.has_turn(at(9), b"k", Kind::Zset, 1), "no line");
-        waits.leave(at(1));
+        assert!(waits.may_pop(at(2), b"k", Kind::List, 2));
+        assert!(!waits.may_pop(at(2), b"k", Kind::List, 1));
+        assert!(!waits.may_pop(at(9), b"k", Kind::List, 5), "the end of the line");
+        assert!(waits.may_pop(at(9), b"k", Kind::Zset, 1), "no line");
+        waits.remove_client(at(1));
         assert_eq!(turns(&waits, "k", 1), [2]);
         assert_eq!(turns(&waits, "l", 1), []);
     }
@@ -512,11 +512,11 @@ mod tests {
         enter(&mut waits, 2, B, &["k"], 0);
         waits.begin_life(A);
         assert_eq!(waits.len(), 2);
-        waits.begin_life(Owner { life: 3, ..A });
+        waits.begin_life(FrontId { incarnation: 3, ..A });
         assert_eq!(turns(&waits, "k", 9), [2]);
-        assert_eq!(waits.leave_all(B), 1);
+        assert_eq!(waits.remove_front(B), 1);
         assert!(waits.is_empty());
-        assert_eq!(waits.all, Share::default());
+        assert_eq!(waits.total_usage, Share::default());
         assert!(waits.shares.is_empty() && waits.lines.is_empty() && waits.ready_keys.is_empty());
     }
 
@@ -525,7 +525,7 @@ mod tests {
         let mut waits = Waits::default();
         enter(&mut waits, 1, A, &["k", "l"], 2);
         enter(&mut waits, 2, B, &["k"], 0);
-        waits.sign(at(1), at(5));
+        waits.record_activity(at(1), at(5));
         let mut meta = vec![(b"time".to_vec(), vec![1])];
         let changes = waits.commit(&|_| true);
         meta.extend(changes.into_iter().map(|c| (c.key, c.value.unwrap())));
@@ -533,14 +533,14 @@ mod tests {
         assert_eq!(meta.len(), 1, "the rest is not its own");
         assert_eq!(kept.waits, waits.waits);
         let mut loaded = Waits::default();
-        for (since, bytes) in waits.all().map(|(since, wait)| (since, wait.encode())) {
+        for (since, bytes) in waits.clients_in_order().map(|(since, wait)| (since, wait.encode())) {
             loaded.load(since, &bytes).unwrap();
             assert!(loaded.load(since, &bytes).is_err(), "twice");
         }
         assert_eq!(loaded.waits, waits.waits);
-        assert_eq!((loaded.all, kept.all), (waits.all, waits.all));
+        assert_eq!((loaded.total_usage, kept.total_usage), (waits.total_usage, waits.total_usage));
         assert_eq!(loaded.newest(), Some(5));
-        waits.leave(at(1));
+        waits.remove_client(at(1));
         let gone = waits.commit(&|_| true);
         assert_eq!(gone.len(), 1);
         assert_eq!(gone[0].value, None);
@@ -550,29 +550,29 @@ mod tests {
     #[test]
     fn number_of_waiting_clients_is_bounded() {
         let mut waits = Waits::default();
-        for slot in 0..LIMIT_OF_NODE.count as u64 {
+        for slot in 0..NODE_LIMIT.count as u64 {
             enter(&mut waits, slot, A, &["k"], 0);
         }
         let one = |owner, keys: &[&str]| Wait::new(owner, 0, at(0), &attempt(keys, 0)).unwrap();
-        assert_eq!(waits.enter(at(1 << 20), one(A, &["k"])), Err(Full::Node));
+        assert_eq!(waits.join_queue(at(1 << 20), one(A, &["k"])), Err(QueueFull::Node));
         enter(&mut waits, 1 << 20, B, &["k"], 0);
         let long = "x".repeat(60_000);
         let long = vec![long.as_str(); 140];
-        assert_eq!(waits.enter(at(2 << 20), one(B, &long)), Err(Full::Node), "bytes");
+        assert_eq!(waits.join_queue(at(2 << 20), one(B, &long)), Err(QueueFull::Node), "bytes");
         for node in 3..6 {
-            let owner = Owner { node, life: 1 };
-            for slot in 0..LIMIT_OF_NODE.count as u64 {
+            let owner = FrontId { node, incarnation: 1 };
+            for slot in 0..NODE_LIMIT.count as u64 {
                 let since = u64::from(node) << 32 | slot;
                 let wait = Wait::new(owner, slot, at(since), &attempt(&["k"], 0)).unwrap();
-                let entered = waits.enter(at(since), wait);
+                let entered = waits.join_queue(at(since), wait);
                 if waits.len() == LIMIT.count {
                     continue;
                 }
                 entered.unwrap();
             }
         }
-        let other = Owner { node: 9, life: 1 };
-        assert_eq!(waits.enter(at(u64::MAX), one(other, &["k"])), Err(Full::All));
+        let other = FrontId { node: 9, incarnation: 1 };
+        assert_eq!(waits.join_queue(at(u64::MAX), one(other, &["k"])), Err(QueueFull::Group));
     }
 
     #[test]

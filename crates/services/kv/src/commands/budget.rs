@@ -42,7 +42,7 @@ impl Budget {
 
     /// Starts a command of the batch in slot `slot`; the first command of a batch resets the
     /// budget.
-    pub const fn enter(&mut self, slot: u64) {
+    pub const fn start_command(&mut self, slot: u64) {
         if self.slot != slot {
             *self = Self::of(slot);
         }
@@ -53,13 +53,13 @@ impl Budget {
     }
 
     /// Charges for visits before they are made.
-    pub fn spend(&mut self, visits: u64) -> Result<(), Fault> {
+    pub fn charge_visits(&mut self, visits: u64) -> Result<(), Fault> {
         self.visits = self.visits.checked_sub(visits).ok_or(Fault::Visits)?;
         Ok(())
     }
 
     /// Charges for `bytes` bytes before they are copied.
-    pub fn take(&mut self, bytes: usize) -> Result<(), Fault> {
+    pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), Fault> {
         self.left = self.left.checked_sub(bytes).ok_or(Fault::Budget)?;
         Ok(())
     }
@@ -68,6 +68,6 @@ impl Budget {
     /// free, as it takes no more memory: APPEND makes many small additions to one value.
     pub fn rewrite(&mut self, entry: &Entry<'_>) -> Result<(), Fault> {
         let held = entry.version.slot == self.slot;
-        self.take(if held { 0 } else { entry.value.len() })
+        self.charge_bytes(if held { 0 } else { entry.value.len() })
     }
 }

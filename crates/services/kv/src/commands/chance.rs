@@ -32,7 +32,7 @@ impl Draws {
     }
 }
 
-pub(super) type Drawn = (Vec<u8>, Vec<u8>);
+pub(super) type DrawnRow = (Vec<u8>, Vec<u8>);
 
 /// Maximum size of a collection whose members are all equally likely. In a larger collection, a
 /// position is drawn, and then one of the members after it, so members after gaps are favoured.
@@ -43,7 +43,7 @@ const NEIGHBOURS: usize = 64;
 const LISTED: u64 = 4096;
 
 /// Draws one member. Returns `None` if the collection is empty.
-pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<Drawn> {
+pub(super) fn draw_one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<DrawnRow> {
     if view.count() <= EVEN {
         let mut left = draws.below(view.count().max(1));
         let mut found = None;
@@ -75,9 +75,14 @@ pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<D
 }
 
 /// Draws `most` distinct members, or all if there are fewer.
-pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Draws) -> Vec<Drawn> {
+pub(super) fn several(
+    view: &View<'_>,
+    prefix: &[u8],
+    most: u64,
+    draws: &mut Draws,
+) -> Vec<DrawnRow> {
     let most = most.min(view.count());
-    if walks(view, most) {
+    if is_walk_cheaper(view, most) {
         // Selection sampling: all remaining members have the same probability.
         let (mut wanted, mut left, mut drawn) = (most, view.count(), Vec::new());
         each_placed(view, prefix, Position::START, &mut |member, value| {
@@ -99,7 +104,7 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
         if drawn.len() as u64 >= most {
             break;
         }
-        if let Some((member, value)) = one(view, prefix, draws)
+        if let Some((member, value)) = draw_one(view, prefix, draws)
             && seen.insert(member.clone())
         {
             drawn.push((member, value));
@@ -115,16 +120,16 @@ pub(super) fn repeatedly(
     times: usize,
     values: bool,
     draws: &mut Draws,
-) -> Vec<Drawn> {
+) -> Vec<DrawnRow> {
     let mut bytes = 0;
     let mut is_full = |member: &[u8], value: &[u8]| {
         bytes += member.len() + value.len();
         bytes > REPLY_BYTES_MAX
     };
-    if !walks(view, times as u64) {
+    if !is_walk_cheaper(view, times as u64) {
         let mut drawn = Vec::new();
         while drawn.len() < times
-            && let Some((member, mut value)) = one(view, prefix, draws)
+            && let Some((member, mut value)) = draw_one(view, prefix, draws)
         {
             if !values {
                 value = Vec::new();
@@ -162,7 +167,7 @@ pub(super) fn repeatedly(
 }
 
 /// Returns whether a walk over all members is cheaper than drawing `draws` members by position.
-fn walks(view: &View<'_>, draws: u64) -> bool {
+fn is_walk_cheaper(view: &View<'_>, draws: u64) -> bool {
     view.count() <= LISTED || draws.saturating_mul(NEIGHBOURS as u64) >= view.count()
 }
 

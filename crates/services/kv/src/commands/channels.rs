@@ -8,7 +8,7 @@ use crate::{
     encode::{Decoder, Encoder, Fault, Malformed},
     op::Op,
     resp::reply::Reply,
-    waits::Owner,
+    waits::FrontId,
 };
 
 pub const FAMILY: Family = Family {
@@ -32,7 +32,7 @@ const COMMANDS: &[Spec] = &[
             "2.0.0",
             "O(N), where N is the number of clients of the node that subscribed to the channel",
             "Posts a message to a channel.",
-        ).differs("the reply counts the subscribers at other nodes as of a moment before; 0 within EXEC and in numbered commands"),
+        ).with_difference("the reply counts the subscribers at other nodes as of a moment before; 0 within EXEC and in numbered commands"),
     ),
     Spec::data(
         "spublish",
@@ -45,7 +45,7 @@ const COMMANDS: &[Spec] = &[
             "7.0.0",
             "O(N), where N is the number of clients of the node that subscribed to the channel",
             "Posts a message to a shard channel.",
-        ).differs("as `PUBLISH`; there are no shards"),
+        ).with_difference("as `PUBLISH`; there are no shards"),
     ),
     Spec::local(
         "subscribe",
@@ -100,7 +100,7 @@ const COMMANDS: &[Spec] = &[
             "7.0.0",
             "O(N), where N is the number of channels",
             "Listens for messages published to shard channels.",
-        ).differs("there are no shards: another space of names"),
+        ).with_difference("there are no shards: another space of names"),
     ),
     Spec::local(
         "sunsubscribe",
@@ -122,7 +122,7 @@ const COMMANDS: &[Spec] = &[
             "2.8.0",
             "O(N), where N is the number of channels asked for, or of all",
             "A container for Pub/Sub commands.",
-        ).differs("counts those at other nodes as of a moment before"),
+        ).with_difference("counts those at other nodes as of a moment before"),
     ),
 ];
 
@@ -162,18 +162,18 @@ fn post(
 ) -> Result<(), Fault> {
     let (channel, message) = (from.bytes()?, from.bytes()?);
     from.end()?;
-    leave(state, to, channel, message);
+    queue_message(state, to, channel, message);
     reply.integer(0);
     Ok(())
 }
 
 pub(super) fn queue_notice(state: &mut WriteContext<'_>, message: Option<(&[u8], &[u8])>) {
     if let Some((channel, message)) = message {
-        leave(state, notice::CHANNEL, channel, message);
+        queue_message(state, notice::CHANNEL, channel, message);
     }
 }
 
-fn leave(state: &mut WriteContext<'_>, to: u8, channel: &[u8], message: &[u8]) {
+fn queue_message(state: &mut WriteContext<'_>, to: u8, channel: &[u8], message: &[u8]) {
     let subject = [&[to], channel].concat();
     state.notices.push((subject.into(), message.into()));
 }
@@ -190,18 +190,18 @@ pub struct Subscribed<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Announcement<'a> {
     /// Front of the clients.
-    pub owner: Owner,
+    pub owner: FrontId,
     /// What the node announced before no longer holds.
     pub begins: bool,
     /// The other nodes are to announce all of their subscriptions.
-    pub asks: bool,
+    pub requests_counts: bool,
     count: usize,
     names: Decoder<'a>,
 }
 
 impl<'a> Announcement<'a> {
     pub fn encode<'n>(
-        owner: Owner,
+        owner: FrontId,
         begins: bool,
         asks: bool,
         names: impl Iterator<Item = Subscribed<'n>>,
@@ -222,13 +222,13 @@ impl<'a> Announcement<'a> {
 
     /// Decodes what follows the operation number.
     pub fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
-        let (owner, flags, count) = (Owner::decode(from)?, from.byte()?, from.length()?);
+        let (owner, flags, count) = (FrontId::decode(from)?, from.byte()?, from.length()?);
         let names = *from;
         for _ in 0..count {
             Subscribed::decode(from)?;
         }
         from.end()?;
-        Ok(Self { owner, begins: flags & 1 != 0, asks: flags & 2 != 0, count, names })
+        Ok(Self { owner, begins: flags & 1 != 0, requests_counts: flags & 2 != 0, count, names })
     }
 
     pub fn names(&self) -> impl Iterator<Item = Subscribed<'a>> {

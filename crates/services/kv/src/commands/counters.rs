@@ -82,7 +82,7 @@ const COMMANDS: &[Spec] = &[
             "2.6.0",
             "O(1)",
             "Increment the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
-        ).differs("exact decimals instead of binary ones; no infinities"),
+        ).with_difference("exact decimals instead of binary ones; no infinities"),
     ),
 ];
 

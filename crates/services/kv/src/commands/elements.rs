@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::{
-    chance::{self, Drawn, Draws},
+    chance::{self, DrawnRow, Draws},
     events::class,
     family::{Family, Operation},
     rows::{Change, View, each_stored, lock_record, member_of, placed, view},
@@ -161,7 +161,7 @@ fn scan(
             (looked_at, last) = (looked_at + 1, position);
             names += member.len();
             // Expired elements count too, to bound the time that a page takes.
-            if pattern.matches(member) && !(view.has_ended() && view.is_over(name)) {
+            if pattern.matches(member) && !(view.has_expired_field() && view.is_expired(name)) {
                 page.next().bulk(member);
                 match kind {
                     Kind::Hash => page.next().bulk(value),
@@ -244,17 +244,17 @@ pub(super) fn random(
 ) {
     let mut draws = Draws::of(wanted.seed);
     let Some(count) = wanted.count else {
-        let drawn = chance::one(view, prefix, &mut draws);
+        let drawn = chance::draw_one(view, prefix, &mut draws);
         reply.optional(drawn.as_ref().map(|(member, _)| member.as_slice()));
         return;
     };
     let mut items = Items::default();
-    let mut add = |(member, value): &Drawn| {
+    let mut add = |(member, value): &DrawnRow| {
         items.next().bulk(member);
         if wanted.values {
             write(value, &mut items.next());
         }
-        !items.are_too_many()
+        !items.exceed_reply_limit()
     };
     let most = count.unsigned_abs();
     if count >= 0 {
@@ -270,7 +270,7 @@ pub(super) fn random(
             reply.error(TOO_LARGE);
             return;
         };
-        if !view.store.meter().spend(most.saturating_mul(4)) {
+        if !view.store.meter().count_visits(most.saturating_mul(4)) {
             return;
         }
         let drawn = chance::repeatedly(view, prefix, times, wanted.values, &mut draws);
@@ -305,7 +305,7 @@ pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: 
         if wanted.values {
             items.next().bulk(value);
         }
-        if items.are_too_many() {
+        if items.exceed_reply_limit() {
             break;
         }
     }
@@ -342,7 +342,7 @@ pub(super) fn remove(
 }
 
 /// Converts inclusive indexes (negative: from the end) to a half-open range; `None` if empty.
-pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
+pub(super) fn index_range(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {
         if at < 0 { at.saturating_add(length) } else { at }
@@ -406,18 +406,18 @@ pub(super) fn pop_count(r: &Request<'_>, at: usize) -> Result<u64, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::places;
+    use super::index_range;
 
     #[test]
-    fn indices_are_those_of_redis() {
-        assert_eq!(places(0, -1, 3), Some((0, 3)));
-        assert_eq!(places(-100, 100, 3), Some((0, 3)));
-        assert_eq!(places(1, 1, 3), Some((1, 2)));
-        assert_eq!(places(-2, -1, 3), Some((1, 3)));
-        assert_eq!(places(2, 1, 3), None);
-        assert_eq!(places(3, 5, 3), None);
-        assert_eq!(places(0, -4, 3), None);
-        assert_eq!(places(0, 0, 0), None);
-        assert_eq!(places(i64::MIN, i64::MAX, 1), Some((0, 1)));
+    fn places_are_those_of_redis() {
+        assert_eq!(index_range(0, -1, 3), Some((0, 3)));
+        assert_eq!(index_range(-100, 100, 3), Some((0, 3)));
+        assert_eq!(index_range(1, 1, 3), Some((1, 2)));
+        assert_eq!(index_range(-2, -1, 3), Some((1, 3)));
+        assert_eq!(index_range(2, 1, 3), None);
+        assert_eq!(index_range(3, 5, 3), None);
+        assert_eq!(index_range(0, -4, 3), None);
+        assert_eq!(index_range(0, 0, 0), None);
+        assert_eq!(index_range(i64::MIN, i64::MAX, 1), Some((0, 1)));
     }
 }

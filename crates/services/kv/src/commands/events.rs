@@ -60,10 +60,10 @@ const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 /// Events selected by `notify-keyspace-events` on this node, and whether any client caches keys.
 /// Clones share the setting.
 #[derive(Clone, Debug, Default)]
-pub struct Setting(Arc<Wanted>);
+pub struct Setting(Arc<EventSettings>);
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct EventSettings {
     classes: AtomicU32,
     tracked: AtomicBool,
     awaited: AtomicBool,
@@ -71,7 +71,7 @@ struct Wanted {
 
 impl Setting {
     /// Returns the selected classes. Without a form of notification, only `TRACKED` is possible.
-    pub(crate) fn wanted(&self) -> u32 {
+    pub(crate) fn selected_classes(&self) -> u32 {
         // Relaxed, because a command that is being executed may use the old setting.
         let set = self.0.classes.load(Ordering::Relaxed);
         let tracked = if self.is_tracked() { TRACKED } else { 0 };
@@ -162,7 +162,7 @@ impl WriteContext<'_> {
     }
 
     /// Notifies the fronts that a key changes, if any client caches keys.
-    pub(super) fn tell_changed(&mut self, key: Key<'_>) {
+    pub(super) fn notify_changed(&mut self, key: Key<'_>) {
         if self.events & TRACKED != 0 {
             let subject = [&[notice::CHANGED][..], key.bytes()].concat();
             self.notices.push((subject.into(), Box::default()));
@@ -170,7 +170,7 @@ impl WriteContext<'_> {
     }
 
     /// Tells the fronts that a stream changes or a key is removed, if clients wait for entries.
-    pub(super) fn tell_readers(&mut self, key: Key<'_>) {
+    pub(super) fn notify_blocked_readers(&mut self, key: Key<'_>) {
         if self.events & AWAITED != 0 {
             let subject = [&[notice::STREAM][..], key.bytes()].concat();
             if self.notices.last().is_none_or(|(last, _)| **last != *subject) {
@@ -180,7 +180,7 @@ impl WriteContext<'_> {
     }
 
     /// Tells the fronts that all keys change.
-    pub(super) fn tell_all_changed(&mut self) {
+    pub(super) fn notify_all_changed(&mut self) {
         if self.events & (TRACKED | AWAITED) != 0 {
             self.notices.push((notice::ALL_CHANGED.into(), Box::default()));
         }
@@ -189,7 +189,7 @@ impl WriteContext<'_> {
     /// Generates the events that precede the change of a key: its expiry if it is stored past its
     /// deadline, and its creation if it is absent.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
-        self.tell_changed(key);
+        self.notify_changed(key);
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
             self.emit_before_change(key, set);
         }
@@ -202,7 +202,7 @@ impl WriteContext<'_> {
         let group_ms = self.store.time();
         let exists = self.store.stored(key).is_some_and(|entry| entry.exists_at(group_ms));
         if !exists {
-            self.tell_ended(key);
+            self.notify_expired(key);
         }
         if !exists && set {
             self.event(NEW, "new", key);
@@ -210,14 +210,14 @@ impl WriteContext<'_> {
     }
 
     /// Generates the expiry event of a key that has expired and is about to be removed.
-    pub(super) fn tell_ended(&mut self, key: Key<'_>) {
+    pub(super) fn notify_expired(&mut self, key: Key<'_>) {
         let Some(entry) = self.store.stored(key) else {
             return;
         };
         let now_ms = self.store.time();
         let own = entry.own_deadline().is_some_and(|own| own <= now_ms);
         let header = Header::from_bytes(&entry.value).filter(|_| entry.kind == Kind::Hash);
-        let timed = header.is_some_and(|header| header.timed.is_some());
+        let timed = header.is_some_and(|header| header.field_deadlines.is_some());
         drop(entry);
         if own || !timed {
             return self.event(EXPIRED, "expired", key);
@@ -230,7 +230,7 @@ impl WriteContext<'_> {
     /// Removes a key and returns whether it existed.
     pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
         self.about_to_change(key, false);
-        self.tell_readers(key);
+        self.notify_blocked_readers(key);
         self.store.remove(key)
     }
 
@@ -263,7 +263,7 @@ mod tests {
             setting.set(Setting::parse(text.as_bytes()).unwrap());
             assert_eq!(setting.text(), shown, "{text}");
             let told = text.contains(['K', 'E']);
-            assert_eq!(setting.wanted() != 0, told, "{text}");
+            assert_eq!(setting.selected_classes() != 0, told, "{text}");
         }
         for text in ["m", "KEAm", "KEAq", "K E", "\u{e9}"] {
             assert!(Setting::parse(text.as_bytes()).is_err(), "{text}");

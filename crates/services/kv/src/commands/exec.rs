@@ -5,7 +5,7 @@ use crate::{
         execute,
         scripts::run,
         state::{WriteContext, too_large},
-        transactions::{seen, watched},
+        transactions::{key_state, watched},
         visits::execute_bounded,
     },
     encode::{Decoder, Fault},
@@ -25,7 +25,7 @@ pub fn exec(
         if was.has_absent_version() {
             state.store.removals_mut().replicate(state.version);
         }
-        unchanged &= was.is_still(seen(state.store, key));
+        unchanged &= was.is_unchanged(key_state(state.store, key));
     }
     let commands = from.list()?;
     from.end()?;
@@ -45,21 +45,21 @@ pub fn exec(
         }
         let unwanted = &mut Vec::new();
         let place = &mut Reply(if large { unwanted } else { &mut *reply.0 });
-        one(command, state, place);
+        execute_command(command, state, place);
         large = large || too_large(reply, start);
     }
     Ok(())
 }
 
 /// Executes one command of a transaction and writes exactly one reply.
-fn one(command: &[u8], state: &mut WriteContext<'_>, reply: &mut Reply<'_>) {
+fn execute_command(command: &[u8], state: &mut WriteContext<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
     let mut decoder = Decoder(command);
     let done = match decoder.byte().ok().and_then(Op::from_byte) {
         None => Err(Fault::Malformed),
         Some(op) if op.stands_alone() => Err(Fault::Malformed),
         Some(op @ (Op::Script | Op::ScriptRo)) => run::apply(op, &mut decoder, state, reply),
-        Some(op) if state.bounded => execute_bounded(op, &mut decoder, state, reply),
+        Some(op) if state.is_bounded => execute_bounded(op, &mut decoder, state, reply),
         Some(op) => execute(op, &mut decoder, state, reply),
     };
     if let Err(fault) = done {

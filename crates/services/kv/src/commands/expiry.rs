@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use crate::{
     command::{Doc, NOT_AN_INTEGER, READS, REMOVES, Refusal, Request, Spec},
     commands::{
-        ends::{remove_ended, settled},
+        ends::{remove_expired_fields, updated_header},
         events::class,
         family::{Family, Operation},
         state::{ReadContext, WriteContext},
@@ -164,7 +164,7 @@ impl Unit {
 
     /// Converts a deadline to this unit. If the unit is relative, the result is relative to
     /// `now_ms`. `up_ms` is added before rounding down to seconds.
-    pub(super) fn shown(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
+    pub(super) fn convert_deadline(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
         let ms = match self.absolute {
             true => deadline,
             false => deadline.saturating_sub(now_ms),
@@ -190,7 +190,11 @@ pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadlin
 }
 
 /// Parses a deadline argument, which may be zero or negative.
-pub(crate) fn deadline_at(r: &Request<'_>, unit: Unit, index: usize) -> Result<Deadline, Refusal> {
+pub(crate) fn parse_deadline(
+    r: &Request<'_>,
+    unit: Unit,
+    index: usize,
+) -> Result<Deadline, Refusal> {
     deadline(r, unit, r.integer(index)?).ok_or_else(|| r.invalid_expire())
 }
 
@@ -263,7 +267,7 @@ fn write_expire(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<()
     if both(condition::GT, condition::LT) {
         return Err("ERR GT and LT options at the same time are not compatible".into());
     }
-    let deadline = deadline_at(r, unit, 1)?;
+    let deadline = parse_deadline(r, unit, 1)?;
     out.byte(Op::Expire as u8).byte(flags).bytes(r.at(0));
     deadline.encode(out);
     Ok(())
@@ -320,14 +324,14 @@ pub(super) fn change(
         }
     };
     if let Some(entry) = state.store.get(key) {
-        state.budget.take(entry.value.len())?;
+        state.budget.charge_bytes(entry.value.len())?;
         let (value, kind) = (entry.value.to_vec(), entry.kind);
         drop(entry);
         let header = Header::from_bytes(&value).filter(|_| kind == Kind::Hash);
-        match header.filter(|header| header.timed.is_some()) {
+        match header.filter(|header| header.field_deadlines.is_some()) {
             // The hash may expire earlier, together with its last field.
             Some(header) => {
-                let (header, end) = settled(state.store, header, deadline);
+                let (header, end) = updated_header(state.store, header, deadline);
                 state.set(key, &header.to_bytes(), end, kind);
             }
             None => state.set(key, &value, deadline, kind),
@@ -399,7 +403,7 @@ pub(super) fn ttl(
         return Ok(());
     };
     let now_ms = state.wall_ms.unwrap_or(asked_ms);
-    reply.integer(Unit::from_byte(unit).shown(deadline, now_ms, 500));
+    reply.integer(Unit::from_byte(unit).convert_deadline(deadline, now_ms, 500));
     Ok(())
 }
 
@@ -420,16 +424,16 @@ pub(super) fn sweep(
     from.end()?;
     let most = usize::try_from(most).unwrap_or(BITE_MAX).min(BITE_MAX);
     if state.events != 0 {
-        tell_ended(state, most);
+        notify_expired(state, most);
     }
     let keys = state.store.sweep(most);
-    reply.count(keys + remove_ended(state, most.saturating_sub(keys)));
+    reply.count(keys + remove_expired_fields(state, most.saturating_sub(keys)));
     Ok(())
 }
 
 /// Generates the events of expired keys before [`sweep`] removes them.
 #[cold]
-fn tell_ended(state: &mut WriteContext<'_>, most: usize) {
+fn notify_expired(state: &mut WriteContext<'_>, most: usize) {
     let mut ended: Vec<Box<[u8]>> = Vec::new();
     let now_ms = state.store.time();
     state.store.deadlines(DeadlineKind::Keys, 0, now_ms, &mut |_, key| {
@@ -441,8 +445,8 @@ fn tell_ended(state: &mut WriteContext<'_>, most: usize) {
     });
     for key in &ended {
         if let Ok(key) = Key::new(key) {
-            state.tell_ended(key);
-            state.tell_changed(key);
+            state.notify_expired(key);
+            state.notify_changed(key);
         }
     }
 }
@@ -459,7 +463,7 @@ pub(super) fn expired(
     let same = state.store.get(key).is_some_and(|entry| entry.deadline == Some(deadline));
     if same {
         state.store.remove(key);
-        state.tell_changed(key);
+        state.notify_changed(key);
         state.event(class::EXPIRED, "expired", key);
     }
     reply.integer(i64::from(same));

@@ -28,7 +28,7 @@ const COMMANDS: &[Spec] = &[
             -2,
             Local::Object,
             Doc::new("generic", "2.2.3", "O(1)", "A container for object introspection commands.")
-                .differs(
+                .with_difference(
                     "encodings are guessed; neither frequency nor idle time; not within MULTI",
                 ),
         )
@@ -40,7 +40,7 @@ const COMMANDS: &[Spec] = &[
             -2,
             Local::Memory,
             Doc::new("server", "4.0.0", "O(1)", "A container for memory diagnostics commands.")
-                .differs("only `USAGE`, an estimate; not within MULTI"),
+                .with_difference("only `USAGE`, an estimate; not within MULTI"),
         )
     },
 ];

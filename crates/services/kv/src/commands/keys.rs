@@ -142,7 +142,7 @@ const COMMANDS: &[Spec] = &[
             "6.2.0",
             "O(N), where N is the length of the value",
             "Copies the value of a key to a new key.",
-        ).differs("within the one database"),
+        ).with_difference("within the one database"),
     ),
     Spec::data(
         "randomkey",
@@ -155,7 +155,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(1)",
             "Returns a random key name from the database.",
-        ).differs("not uniform"),
+        ).with_difference("not uniform"),
     ),
     Spec::data(
         "keys",
@@ -168,7 +168,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(N), where N is the number of keys in the database",
             "Returns all key names that match a pattern.",
-        ).differs("at most 32 MiB of keys"),
+        ).with_difference("at most 32 MiB of keys"),
     ),
     Spec::data(
         "scan",
@@ -181,7 +181,7 @@ const COMMANDS: &[Spec] = &[
             "2.8.0",
             "O(1) for every call, O(N) for a complete iteration",
             "Iterates over the key names in the database.",
-        ).differs("every key that is there throughout comes exactly once; cursors are valid on every node"),
+        ).with_difference("every key that is there throughout comes exactly once; cursors are valid on every node"),
     ),
     Spec::data(
         "dbsize",
@@ -194,7 +194,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(1)",
             "Returns the number of keys in the database.",
-        ).differs("includes keys that are overdue"),
+        ).with_difference("includes keys that are overdue"),
     ),
     Spec::data(
         "flushall",
@@ -301,7 +301,7 @@ fn contents(state: &mut WriteContext<'_>, key: Key<'_>) -> Result<Option<Content
     let Some(entry) = state.store.get(key) else {
         return Ok(None);
     };
-    state.budget.take(entry.value.len())?;
+    state.budget.charge_bytes(entry.value.len())?;
     Ok(Some(Contents { value: entry.value.to_vec(), deadline: entry.deadline, kind: entry.kind }))
 }
 
@@ -327,7 +327,7 @@ pub(super) fn rename(
         // The new key takes over the id of the collection, so the rows stay where they are.
         state.detach(old);
         state.set(new, &found.value, found.deadline, found.kind);
-        state.tell_readers(new);
+        state.notify_blocked_readers(new);
         state.event(class::GENERIC, "rename_from", old);
         state.event(class::GENERIC, "rename_to", new);
     }
@@ -382,7 +382,7 @@ pub(super) fn copy(
         found.value = copied.to_bytes().to_vec();
     }
     state.set(target, &found.value, found.deadline, found.kind);
-    state.tell_readers(target);
+    state.notify_blocked_readers(target);
     state.event(class::GENERIC, "copy_to", target);
     reply.integer(1);
     Ok(())
@@ -435,7 +435,7 @@ pub(super) fn keys(
         if entry.exists_at(state.store.time()) && pattern.matches(key) {
             page.next().bulk(key);
         }
-        if page.are_too_many() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if page.exceed_reply_limit() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     page.write(reply, Reply::array);
     Ok(())
@@ -609,8 +609,10 @@ fn note_flushed(state: &mut WriteContext<'_>) {
     });
     let removals = state.store.removals_mut();
     match all {
-        true => keys.into_iter().for_each(|(position, last)| removals.note(position, last)),
-        false => removals.raise(state.version),
+        true => {
+            keys.into_iter().for_each(|(position, last)| removals.record_removal(position, last))
+        }
+        false => removals.raise_minimum(state.version),
     }
 }
 
@@ -622,7 +624,7 @@ pub(super) fn flush(
     from.end()?;
     note_flushed(state);
     state.store.clear();
-    state.tell_all_changed();
+    state.notify_all_changed();
     reply.ok();
     Ok(())
 }

@@ -44,7 +44,7 @@ enum LockState {
     String,
 }
 
-fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> LockState {
+fn lock_state(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> LockState {
     let Some(entry) = store.get(key) else {
         return LockState::Absent;
     };
@@ -57,7 +57,7 @@ fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> LockState {
 }
 
 /// Stores a lock record, or removes the key if the deadline has passed.
-fn hold(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadline) {
+fn store_lock(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadline) {
     match deadline {
         Deadline::Never => {
             state.put(key, &lock.value(), None);
@@ -77,9 +77,9 @@ fn hold(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: De
 /// New deadline for a lock whose value is a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewDeadline {
-    To(Deadline),
+    Until(Deadline),
     /// Extend the old deadline, if any, by the given milliseconds.
-    By(i64),
+    Extend(i64),
 }
 
 pub(crate) fn write_expire_equal(
@@ -90,8 +90,8 @@ pub(crate) fn write_expire_equal(
 ) {
     out.byte(Op::ExpireEqual as u8).bytes(key).bytes(value);
     match new {
-        NewDeadline::To(deadline) => deadline.encode(out.byte(0)),
-        NewDeadline::By(ms) => {
+        NewDeadline::Until(deadline) => deadline.encode(out.byte(0)),
+        NewDeadline::Extend(ms) => {
             out.byte(1).signed(ms);
         }
     }
@@ -104,8 +104,8 @@ pub(super) fn expire_equal(
 ) -> Result<(), Fault> {
     let (key, value) = (from.key()?, from.bytes()?);
     let new = match from.byte()? {
-        0 => NewDeadline::To(Deadline::decode(from)?),
-        1 => NewDeadline::By(from.signed()?),
+        0 => NewDeadline::Until(Deadline::decode(from)?),
+        1 => NewDeadline::Extend(from.signed()?),
         _ => return Err(Fault::Malformed),
     };
     from.end()?;
@@ -114,9 +114,9 @@ pub(super) fn expire_equal(
     };
     let old = entry.filter(|entry| &*entry.value == value);
     let deadline = match (old.map(|entry| entry.deadline), new) {
-        (None, _) | (Some(None), NewDeadline::By(_)) => None,
-        (Some(_), NewDeadline::To(deadline)) => Some(deadline),
-        (Some(Some(old)), NewDeadline::By(ms)) => Some(match old.saturating_add_signed(ms) {
+        (None, _) | (Some(None), NewDeadline::Extend(_)) => None,
+        (Some(_), NewDeadline::Until(deadline)) => Some(deadline),
+        (Some(Some(old)), NewDeadline::Extend(ms)) => Some(match old.saturating_add_signed(ms) {
             0 => Deadline::Past,
             // `u64::MAX` is no valid deadline.
             at => Deadline::At(at.min(u64::MAX - 1)),
@@ -203,7 +203,7 @@ pub(super) fn set_all(
         }
     }
     // The command contains the value once, but each key stores it.
-    state.budget.take(value.len().saturating_mul(keys.len()))?;
+    state.budget.charge_bytes(value.len().saturating_mul(keys.len()))?;
     for key in keys {
         match deadline {
             Deadline::Never => state.put(key, value, None),
@@ -244,7 +244,7 @@ pub(super) fn lock(
     let (key, holder) = (from.key()?, from.bytes()?);
     let (deadline, now_ms) = (Deadline::decode(from)?, from.word()?);
     from.end()?;
-    let count = match held(state.store, key, holder) {
+    let count = match lock_state(state.store, key, holder) {
         LockState::Absent => 1,
         LockState::Own(count) => count.saturating_add(1),
         LockState::Other => {
@@ -258,13 +258,13 @@ pub(super) fn lock(
             return Ok(());
         }
     };
-    hold(state, key, Lock { count, holder }, deadline);
+    store_lock(state, key, Lock { count, holder }, deadline);
     reply.null();
     Ok(())
 }
 
 /// Channel and message that notify waiting clients.
-pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
+pub(crate) type LockNotification<'a> = (&'a [u8], &'a [u8]);
 
 /// Release of a Redisson lock.
 #[derive(Clone, Copy, Debug)]
@@ -275,7 +275,7 @@ pub(crate) struct Unlock<'a> {
     pub(crate) deadline: Deadline,
     /// Key that stores the reply for retries of this request, with that key's deadline.
     pub(crate) latch: Option<(Key<'a>, Deadline)>,
-    pub(crate) tell: Option<Tell<'a>>,
+    pub(crate) notification: Option<LockNotification<'a>>,
 }
 
 impl<'a> Unlock<'a> {
@@ -286,7 +286,7 @@ impl<'a> Unlock<'a> {
         if let Some((key, deadline)) = self.latch {
             deadline.encode(out.bytes(key.bytes()));
         }
-        write_tell(self.tell, out);
+        write_tell(self.notification, out);
     }
 
     fn read(from: &mut Decoder<'a>) -> Result<Self, Fault> {
@@ -297,19 +297,21 @@ impl<'a> Unlock<'a> {
             1 => Some((from.key()?, Deadline::decode(from)?)),
             _ => return Err(Fault::Malformed),
         };
-        let tell = read_tell(from)?;
-        Ok(Self { key, holder, deadline, latch, tell })
+        let tell = decode_notification(from)?;
+        Ok(Self { key, holder, deadline, latch, notification: tell })
     }
 }
 
-fn write_tell(tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
+fn write_tell(tell: Option<LockNotification<'_>>, out: &mut Encoder<'_>) {
     out.byte(u8::from(tell.is_some()));
     if let Some((channel, message)) = tell {
         out.bytes(channel).bytes(message);
     }
 }
 
-fn read_tell<'a>(from: &mut Decoder<'a>) -> Result<Option<Tell<'a>>, Malformed> {
+fn decode_notification<'a>(
+    from: &mut Decoder<'a>,
+) -> Result<Option<LockNotification<'a>>, Malformed> {
     match from.byte()? {
         0 => Ok(None),
         1 => Ok(Some((from.bytes()?, from.bytes()?))),
@@ -338,7 +340,7 @@ pub(super) fn unlock(
             return Ok(());
         }
     }
-    let left = match held(state.store, asked.key, asked.holder) {
+    let left = match lock_state(state.store, asked.key, asked.holder) {
         LockState::Absent | LockState::Other => {
             reply.null();
             return Ok(());
@@ -352,10 +354,10 @@ pub(super) fn unlock(
     let free = left == 0;
     if free {
         state.delete(asked.key);
-        channels::queue_notice(state, asked.tell);
+        channels::queue_notice(state, asked.notification);
     } else {
         let lock = Lock { count: left, holder: asked.holder };
-        hold(state, asked.key, lock, asked.deadline);
+        store_lock(state, asked.key, lock, asked.deadline);
     }
     match asked.latch {
         Some((latch, Deadline::At(at))) => {
@@ -397,9 +399,9 @@ pub(super) fn renew(
     }
     let mut answers = Vec::with_capacity(pairs.len());
     for (key, holder) in pairs {
-        match held(state.store, key, holder) {
+        match lock_state(state.store, key, holder) {
             LockState::Own(count) => {
-                hold(state, key, Lock { count, holder }, deadline);
+                store_lock(state, key, Lock { count, holder }, deadline);
                 answers.push(1);
             }
             LockState::Absent | LockState::Other => answers.push(0),
@@ -416,7 +418,7 @@ pub(super) fn renew(
     Ok(())
 }
 
-pub(crate) fn write_break(key: &[u8], tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
+pub(crate) fn write_break(key: &[u8], tell: Option<LockNotification<'_>>, out: &mut Encoder<'_>) {
     out.byte(Op::BreakLock as u8).bytes(key);
     write_tell(tell, out);
 }
@@ -426,7 +428,7 @@ pub(super) fn break_lock(
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let (key, tell) = (from.key()?, read_tell(from)?);
+    let (key, tell) = (from.key()?, decode_notification(from)?);
     from.end()?;
     let removed = state.delete(key);
     if removed {

@@ -35,7 +35,7 @@ pub(crate) fn each_operation<'a>(command: &'a [u8], mut each: impl FnMut(Op, Dec
 }
 
 /// Returns whether a command may add data. In a transaction, one such operation suffices.
-pub fn grows(command: &[u8]) -> bool {
+pub fn may_add_data(command: &[u8]) -> bool {
     let mut grows = false;
     each_operation(command, |op, _| grows |= !op.only_removes());
     grows

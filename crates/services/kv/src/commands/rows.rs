@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 pub(super) use super::view::{View, lock_record, view};
 use super::{
-    ends::{by_field, by_time, settled},
+    ends::{by_field, by_time, updated_header},
     events::class,
     state::{WriteContext, WrongType},
     view::entry,
@@ -18,7 +18,7 @@ use crate::{
     resp::reply::Reply,
     store::{
         Position, Span, VisitRow,
-        collection::{Header, Kind, Timed},
+        collection::{FieldDeadlines, Header, Kind},
     },
 };
 
@@ -55,7 +55,7 @@ impl<'w, 'a> Change<'w, 'a> {
         let entry = entry(state.store, key, kind, reply)?;
         let found = entry.and_then(|entry| {
             let header = Header::from_bytes(&entry.value)?;
-            let deadline = header.timed.map_or(entry.deadline, |timed| timed.deadline);
+            let deadline = header.field_deadlines.map_or(entry.deadline, |timed| timed.deadline);
             Some((header, deadline))
         });
         Ok(found.map(|(header, deadline)| Self {
@@ -77,7 +77,7 @@ impl<'w, 'a> Change<'w, 'a> {
         let entry = entry(state.store, key, kind, reply)?;
         let found = entry.and_then(|entry| {
             let header = Header::from_bytes(&entry.value)?;
-            let deadline = header.timed.map_or(entry.deadline, |timed| timed.deadline);
+            let deadline = header.field_deadlines.map_or(entry.deadline, |timed| timed.deadline);
             Some((header, deadline))
         });
         if let Some((header, deadline)) = found {
@@ -93,7 +93,7 @@ impl<'w, 'a> Change<'w, 'a> {
             count: 0,
             bytes: 0,
             first: if kind == Kind::List { 1 << 63 } else { 0 },
-            timed: None,
+            field_deadlines: None,
             log: None,
         };
         Self { state, key, kind, header, deadline: None, existed: false }
@@ -140,7 +140,7 @@ impl<'w, 'a> Change<'w, 'a> {
             }
         };
         self.header.bytes = self.header.bytes.saturating_add(added);
-        self.state.store.meter().moves(value.len());
+        self.state.store.meter().count_moved(value.len());
         self.state.store.put_row(self.header.id, name, value);
     }
 
@@ -172,10 +172,10 @@ impl<'w, 'a> Change<'w, 'a> {
 
     /// Removes the deadline of a field and returns it.
     pub(super) fn clear_deadline(&mut self, name: &[u8]) -> Option<u64> {
-        let deadline = self.view().deadline_of(name)?;
+        let deadline = self.view().field_deadline(name)?;
         self.remove_extra(&by_field(name));
         self.remove_extra(&by_time(deadline, name));
-        if let Some(timed) = &mut self.header.timed {
+        if let Some(timed) = &mut self.header.field_deadlines {
             timed.fields = timed.fields.saturating_sub(1);
         }
         Some(deadline)
@@ -185,7 +185,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self.clear_deadline(name);
         self.put_extra(&by_field(name), &deadline.to_le_bytes());
         self.put_extra(&by_time(deadline, name), b"");
-        let timed = self.header.timed.get_or_insert_default();
+        let timed = self.header.field_deadlines.get_or_insert_default();
         timed.next = match timed.fields {
             0 => deadline,
             _ => timed.next.min(deadline),
@@ -194,7 +194,7 @@ impl<'w, 'a> Change<'w, 'a> {
     }
 
     pub(super) fn remove_if_expired(&mut self, name: &[u8]) {
-        if !self.view().has_ended() || !self.view().is_over(name) {
+        if !self.view().has_expired_field() || !self.view().is_expired(name) {
             return;
         }
         self.clear_deadline(name);
@@ -209,9 +209,9 @@ impl<'w, 'a> Change<'w, 'a> {
     pub(super) fn close(self) {
         let Self { state, key, kind, header, deadline, existed } = self;
         if header.count > 0 {
-            let timed = header.timed.map(|timed| Timed { removed: 0, ..timed });
-            let header = Header { timed, ..header };
-            let (header, end) = settled(state.store, header, deadline);
+            let timed = header.field_deadlines.map(|timed| FieldDeadlines { removed: 0, ..timed });
+            let header = Header { field_deadlines: timed, ..header };
+            let (header, end) = updated_header(state.store, header, deadline);
             state.set(key, &header.to_bytes(), end, kind);
         } else if existed {
             state.detach(key);
@@ -232,11 +232,11 @@ impl<'w, 'a> Change<'w, 'a> {
 /// Copies all rows of a collection and returns the header of the copy.
 pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<Header, Fault> {
     // An element of any type has at most two rows, and a deadline has two.
-    let deadlines = header.timed.map_or(0, |timed| timed.fields);
+    let deadlines = header.field_deadlines.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
     let rows = header.count.saturating_add(deadlines).saturating_mul(2);
     let rows = rows.saturating_add(header.log.map_or(0, |log| log.group_rows));
-    state.budget.take(cost(rows, header.bytes.saturating_mul(times)))?;
+    state.budget.charge_bytes(cost(rows, header.bytes.saturating_mul(times)))?;
     let copy = Header { id: state.begin(), ..header };
     let mut from = Vec::new();
     loop {
@@ -283,9 +283,9 @@ pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 
 /// Visits the elements in order of position, without expired ones.
 pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
-    let has_ended = view.has_ended();
+    let has_ended = view.has_expired_field();
     each_stored(view, prefix, from, &mut |name, value| {
-        if has_ended && view.is_over(name) {
+        if has_ended && view.is_expired(name) {
             return ControlFlow::Continue(());
         }
         each(member_of(prefix, name), value)
@@ -297,6 +297,6 @@ pub(super) fn each_stored(view: &View<'_>, prefix: &[u8], from: Position, each: 
     // Rows below the first position contain deadlines.
     let from = [prefix, &from.max(Position::FIRST).to_bytes()].concat();
     let behind = behind(prefix);
-    let span = Span { from: &from, to: behind.as_deref(), back: false };
+    let span = Span { from: &from, to: behind.as_deref(), is_backward: false };
     view.rows(span, each);
 }

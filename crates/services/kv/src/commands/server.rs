@@ -45,7 +45,7 @@ const COMMANDS: &[Spec] = &[
         2,
         Local::Select,
         Doc::new("connection", "1.0.0", "O(1)", "Changes the selected database.")
-            .differs("there is one database"),
+            .with_difference("there is one database"),
     ),
     Spec::local(
         "quit",
@@ -75,7 +75,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for Access List Control commands.",
         )
-        .differs("only shows; `quorate user` changes"),
+        .with_difference("only shows; `quorate user` changes"),
     ),
     Spec::local(
         "client",
@@ -87,7 +87,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for client connection commands.",
         )
-        .differs("`TRACKING`: `NOLOOP` changes nothing"),
+        .with_difference("`TRACKING`: `NOLOOP` changes nothing"),
     ),
     Spec::local(
         "command",
@@ -99,14 +99,14 @@ const COMMANDS: &[Spec] = &[
             "O(N), where N is the number of commands",
             "Returns detailed information about all commands.",
         )
-        .differs("without key specifications and subcommands"),
+        .with_difference("without key specifications and subcommands"),
     ),
     Spec::local(
         "info",
         -1,
         Local::Info,
         Doc::new("server", "1.0.0", "O(1)", "Returns information and statistics about the server.")
-            .differs("other fields"),
+            .with_difference("other fields"),
     ),
     Spec::local(
         "config",
@@ -118,7 +118,9 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for server configuration commands.",
         )
-        .differs("shows the few settings that clients ask for, and sets only keyspace events"),
+        .with_difference(
+            "shows the few settings that clients ask for, and sets only keyspace events",
+        ),
     ),
     Spec::local(
         "readonly",
@@ -130,14 +132,14 @@ const COMMANDS: &[Spec] = &[
             "O(1)",
             "Lets reads on this connection return older data of this node.",
         )
-        .differs("answers from what this node has, older data included"),
+        .with_difference("answers from what this node has, older data included"),
     ),
     Spec::local(
         "readwrite",
         1,
         Local::ReadWrite,
         Doc::new("cluster", "3.0.0", "O(1)", "Makes reads on this connection linearizable again.")
-            .differs("the opposite of `READONLY`"),
+            .with_difference("the opposite of `READONLY`"),
     ),
     Spec::local(
         "wait",
@@ -149,7 +151,7 @@ const COMMANDS: &[Spec] = &[
             "O(1)",
             "Returns the number of other nodes in a majority: every write is acknowledged by one.",
         )
-        .differs("answers at once: what was acknowledged is at a quorum"),
+        .with_difference("answers at once: what was acknowledged is at a quorum"),
     ),
     Spec::local(
         "slowlog",
@@ -161,7 +163,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for slow log commands.",
         )
-        .differs("arguments are kept while the node is slow"),
+        .with_difference("arguments are kept while the node is slow"),
     ),
     Spec::local(
         "latency",
@@ -173,7 +175,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for latency diagnostics commands.",
         )
-        .differs("without `GRAPH` and `HISTOGRAM`"),
+        .with_difference("without `GRAPH` and `HISTOGRAM`"),
     ),
     Spec::local(
         "monitor",
@@ -185,14 +187,14 @@ const COMMANDS: &[Spec] = &[
             "O(1)",
             "Listens for all requests received by the server in real-time.",
         )
-        .differs("for admins; never shows passwords and settings"),
+        .with_difference("for admins; never shows passwords and settings"),
     ),
     Spec::local(
         "role",
         1,
         Local::Role,
         Doc::new("server", "2.8.12", "O(1)", "Returns the replication role.")
-            .differs("the leader is the master; every node takes every command"),
+            .with_difference("the leader is the master; every node takes every command"),
     ),
     Spec::local(
         "sentinel",
@@ -204,7 +206,9 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for Redis Sentinel commands.",
         )
-        .differs("each node answers for its own group, under any name; `MASTERS` says `mymaster`"),
+        .with_difference(
+            "each node answers for its own group, under any name; `MASTERS` says `mymaster`",
+        ),
     ),
     Spec::local(
         "cluster",
@@ -216,7 +220,9 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for Redis Cluster commands.",
         )
-        .differs("with `--cluster-mode`; a map of slots without meaning, nothing that changes it"),
+        .with_difference(
+            "with `--cluster-mode`; a map of slots without meaning, nothing that changes it",
+        ),
     ),
     Spec::local(
         "asking",
@@ -228,7 +234,7 @@ const COMMANDS: &[Spec] = &[
             "O(1)",
             "Signals that a cluster client is following an -ASK redirect.",
         )
-        .differs("changes nothing: no reply redirects"),
+        .with_difference("changes nothing: no reply redirects"),
     ),
     Spec::local(
         "time",
@@ -246,7 +252,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for commands of Quorate: sessions, freshness of reads, status.",
         )
-        .differs("not in Redis"),
+        .with_difference("not in Redis"),
     ),
 ];
 

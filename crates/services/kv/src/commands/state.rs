@@ -82,7 +82,7 @@ pub struct WriteContext<'a> {
     /// Remaining budget of the command's batch.
     pub budget: &'a mut Budget,
     /// Set if the command must stay within its limit of visits, or fail ([visit-2]).
-    pub bounded: bool,
+    pub is_bounded: bool,
     /// Number of collections that this command has created.
     pub begun: u32,
     /// Classes of keyspace events to generate.
@@ -97,14 +97,14 @@ pub struct WriteContext<'a> {
 impl WriteContext<'_> {
     pub fn put(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>) {
         self.about_to_change(key, true);
-        self.store.meter().moves(value.len());
+        self.store.meter().count_moved(value.len());
         self.store.put(key, value, self.version, deadline);
     }
 
     pub fn set(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>, kind: Kind) {
         let stamp = Stamp { version: self.version, deadline, kind };
         self.about_to_change(key, true);
-        self.store.meter().moves(value.len());
+        self.store.meter().count_moved(value.len());
         self.store.set(key, value, stamp);
         // Every addition of elements passes here, so blocked clients are marked ready here.
         if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {
@@ -114,8 +114,8 @@ impl WriteContext<'_> {
 
     /// Removes a key without its rows.
     pub fn detach(&mut self, key: Key<'_>) {
-        self.tell_changed(key);
-        self.tell_readers(key);
+        self.notify_changed(key);
+        self.notify_blocked_readers(key);
         self.store.detach(key);
     }
 
@@ -149,13 +149,13 @@ impl Items {
         Reply(&mut self.bytes)
     }
 
-    pub(crate) const fn are_too_many(&self) -> bool {
+    pub(crate) const fn exceed_reply_limit(&self) -> bool {
         self.bytes.len() > REPLY_BYTES_MAX
     }
 
     /// Returns [`ControlFlow::Break`] once the items exceed the limit of a reply.
-    pub(crate) const fn go_on(&self) -> ControlFlow<()> {
-        match self.are_too_many() {
+    pub(crate) const fn continue_if_fits(&self) -> ControlFlow<()> {
+        match self.exceed_reply_limit() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -175,7 +175,7 @@ impl Items {
         reply: &mut Reply<'r>,
         header: impl FnOnce(&mut Reply<'r>, usize),
     ) {
-        if self.are_too_many() {
+        if self.exceed_reply_limit() {
             reply.error(TOO_LARGE);
             return;
         }

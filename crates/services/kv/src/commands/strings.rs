@@ -59,7 +59,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(1)",
             "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.",
-        ).differs("also `IFEQ`, `IFNE`, `IFDEQ`, `IFDNE`"),
+        ).with_difference("also `IFEQ`, `IFNE`, `IFDEQ`, `IFDNE`"),
     ),
     Spec::data(
         "setnx",
@@ -623,7 +623,7 @@ pub(super) fn set_range(
     }
     let deadline = old.as_ref().and_then(|entry| entry.deadline);
     let before = old.as_ref().map_or(0, |entry| entry.value.len());
-    state.budget.take(end.saturating_sub(before))?;
+    state.budget.charge_bytes(end.saturating_sub(before))?;
     let mut value = match old {
         Some(entry) => {
             state.budget.rewrite(&entry)?;

@@ -73,7 +73,7 @@ const COMMANDS: &[Spec] = &[
 
 /// State of a key, to the extent that WATCH compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct KeyState {
     /// Slot of the last command that changed the key.
     pub slot: u64,
     /// Index of that command in its batch. The upper half is the number of fields that have expired
@@ -84,7 +84,7 @@ pub struct Seen {
 /// First feature level whose transactions contain versions of absent keys ([watch-4]).
 pub const ABSENT_LEVEL: Level = Level(10);
 
-impl Seen {
+impl KeyState {
     /// [watch-4] State of any absent key in releases below [`ABSENT_LEVEL`], which has no version.
     pub const SOME_ABSENT: Self = Self { slot: 0, index: 0 };
     /// State that no key can have.
@@ -101,7 +101,7 @@ impl Seen {
     }
 
     /// Returns whether a key is unchanged between this state and `now`.
-    pub fn is_still(self, now: Self) -> bool {
+    pub fn is_unchanged(self, now: Self) -> bool {
         self == now || (self == Self::SOME_ABSENT && now.has_absent_version())
     }
 }
@@ -109,7 +109,7 @@ impl Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     pub key: Vec<u8>,
-    pub seen: Seen,
+    pub state: KeyState,
 }
 
 pub fn encode_versions<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &mut Encoder<'_>) {
@@ -128,38 +128,41 @@ pub(super) fn versions(
     let keys = from.keys()?;
     from.end()?;
     for key in keys {
-        let Seen { slot, index } = seen(state.store, key);
+        let KeyState { slot, index } = key_state(state.store, key);
         Encoder(reply.0).word(slot).count(index);
     }
     Ok(())
 }
 
-pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> {
+pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<KeyState>, Malformed> {
     let mut versions = Vec::new();
     while answer.end().is_err() {
         let (slot, index) = (answer.word()?, answer.count()?);
-        versions.push(Seen { slot, index });
+        versions.push(KeyState { slot, index });
     }
     Ok(versions)
 }
 
 /// Returns the state of a key for WATCH. The expiry of a key or field is a change; its later
 /// removal is not.
-pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
+pub(super) fn key_state(store: &dyn Store, key: Key<'_>) -> KeyState {
     let entry = store.stored(key);
     let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
         let removed = store.removals().version(Position::of(key.bytes()));
         let ended = entry.map_or(removed, |entry| entry.version);
-        return Seen::absent(removed.max(ended));
+        return KeyState::absent(removed.max(ended));
     };
     let mut ended = 0_u64;
     if entry.kind == Kind::Hash
         && let Some(header) = Header::from_bytes(&entry.value)
-        && let Some(timed) = header.timed
+        && let Some(timed) = header.field_deadlines
     {
-        ended = View { store, header }.ended().saturating_add(timed.removed);
+        ended = View { store, header }.count_expired().saturating_add(timed.removed);
     }
-    Seen { slot: entry.version.slot, index: u64::from(entry.version.index) | ended << u32::BITS }
+    KeyState {
+        slot: entry.version.slot,
+        index: u64::from(entry.version.index) | ended << u32::BITS,
+    }
 }
 
 /// Encodes EXEC. `commands` contains `count` encoded commands, each with its length.
@@ -170,16 +173,16 @@ pub fn encode_exec<'w>(
     out: &mut Encoder<'_>,
 ) {
     out.byte(Op::Exec as u8).length(watched.len());
-    for Watched { key, seen } in watched {
+    for Watched { key, state: seen } in watched {
         out.bytes(key).word(seen.slot).count(seen.index);
     }
     out.length(count);
     out.0.extend_from_slice(commands);
 }
 
-pub(super) fn watched<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, Seen), Fault> {
+pub(super) fn watched<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, KeyState), Fault> {
     let key = from.key()?;
-    Ok((key, Seen { slot: from.word()?, index: from.count()? }))
+    Ok((key, KeyState { slot: from.word()?, index: from.count()? }))
 }
 
 /// Returns the commands of an encoded EXEC.

@@ -33,9 +33,9 @@ impl<'s> View<'s> {
         if name.len() > NAME_BYTES_MAX {
             return None;
         }
-        self.store.meter().spend(2);
+        self.store.meter().count_visits(2);
         let row = self.store.row(self.header.id, name)?;
-        self.store.meter().moves(row.len());
+        self.store.meter().count_moved(row.len());
         Some(row)
     }
 

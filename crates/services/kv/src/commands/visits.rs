@@ -22,26 +22,26 @@ use crate::{
     op::Op,
     resp::reply::Reply,
     store::{Store, collection::Header},
-    waits::Owner,
+    waits::FrontId,
 };
 
 /// Number of visits from which on a command has a batch to itself.
 const HEAVY: u64 = VISITS_MAX / 16;
 /// Cost of finding a key or an element by name.
-const FOUND: u64 = 2;
+const VISITS_PER_FOUND: u64 = 2;
 /// Maximum number of elements examined per draw, unless the draw walks over the whole collection.
-const DRAWN: u64 = 64;
+const VISITS_PER_DRAW: u64 = 64;
 
 /// [visit-2] Executes a read within `allowed` visits and returns the number used. If it needs more,
 /// fails without a reply.
-pub(crate) fn within(
+pub(crate) fn execute_within(
     allowed: u64,
     store: &dyn Store,
     read: impl FnOnce() -> Result<(), Fault>,
 ) -> Result<u64, Fault> {
     store.meter().allow(Some(allowed));
     let done = read();
-    let (over, used) = (store.meter().is_over(), store.meter().used(allowed));
+    let (over, used) = (store.meter().is_limit_exceeded(), store.meter().used(allowed));
     store.meter().allow(None);
     match over {
         true => Err(Fault::Visits),
@@ -55,14 +55,14 @@ fn walked(
     store: &dyn Store,
     walk: impl FnOnce() -> Result<(), Fault>,
 ) -> Result<u64, Fault> {
-    match within(allowed, store, walk) {
+    match execute_within(allowed, store, walk) {
         Err(Fault::Visits) => Ok(allowed.saturating_add(1)),
         walked => walked,
     }
 }
 
 /// [visit-3] Returns the weight of a command, for admission.
-pub const fn weigh(visits: u64) -> Weight {
+pub const fn weight_of_visits(visits: u64) -> Weight {
     match visits {
         0..HEAVY => Weight::Light,
         HEAVY..=VISITS_MAX => Weight::Heavy,
@@ -75,14 +75,14 @@ pub const fn weigh(visits: u64) -> Weight {
 pub fn visits(command: &[u8], state: &ReadContext<'_>, allowed: u64) -> u64 {
     let mut sum = 0_u64;
     each_operation(command, |op, from| {
-        let more = of(op, from, state, allowed.saturating_sub(sum)).unwrap_or(0);
+        let more = operation_visits(op, from, state, allowed.saturating_sub(sum)).unwrap_or(0);
         sum = sum.saturating_add(more);
     });
     sum
 }
 
 /// Returns whether a read may visit more elements than its arguments name.
-const fn walks(op: Op) -> bool {
+const fn may_visit_many(op: Op) -> bool {
     matches!(
         op,
         Op::Keys
@@ -119,7 +119,7 @@ pub fn may_be_long(command: &[u8]) -> bool {
     op.is_some_and(|op| match op {
         Op::Exec => true,
         Op::XAdd => stream::run::trims(from),
-        op => changes_many(op) || walks(op),
+        op => changes_many(op) || may_visit_many(op),
     })
 }
 
@@ -164,7 +164,7 @@ fn size(store: &dyn Store, key: Key<'_>) -> u64 {
 /// members of one set are looked up in the others. `rows` rows are written per resulting member.
 fn combination(union: bool, first: bool, sizes: &[u64], rows: u64) -> u64 {
     let each = 1 + CHANGED_ROW * (1 + rows);
-    let named = sizes.len() as u64 * FOUND;
+    let named = sizes.len() as u64 * VISITS_PER_FOUND;
     let looked_at = if union {
         sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size)).saturating_mul(each)
     } else {
@@ -174,9 +174,14 @@ fn combination(union: bool, first: bool, sizes: &[u64], rows: u64) -> u64 {
     looked_at.saturating_add(named)
 }
 
-fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> Result<u64, Fault> {
+fn operation_visits(
+    op: Op,
+    mut from: Decoder<'_>,
+    state: &ReadContext<'_>,
+    allowed: u64,
+) -> Result<u64, Fault> {
     let store = state.store;
-    if walks(op) {
+    if may_visit_many(op) {
         let reply = &mut Vec::new();
         let read = || super::read(op, &mut from, state, &mut Reply(reply));
         return walked(allowed, store, read);
@@ -188,7 +193,7 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
     let attempt = |from: &mut Decoder<'_>| {
         let attempt = Attempt::decode(from)?;
         let largest = attempt.keys.map(|key| size(store, key)).max();
-        Ok::<_, Fault>(taken(attempt.wanted(), largest.unwrap_or(0)))
+        Ok::<_, Fault>(taken(attempt.elements_wanted(), largest.unwrap_or(0)))
     };
     Ok(match op {
         Op::SStore => {
@@ -214,7 +219,7 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
         Op::LRem | Op::LInsert => {
             let mut moved = 0_u64;
             let walked = walked(allowed, store, || {
-                moved = list::run::moved(op, &mut from, store)?;
+                moved = list::run::moved_elements(op, &mut from, store)?;
                 Ok(())
             });
             walked?.saturating_add(moved.saturating_mul(1 + 2 * CHANGED_ROW))
@@ -231,7 +236,7 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
         Op::LTrim => {
             let key = from.key()?;
             let (start, stop, all) = (from.signed()?, from.signed()?, size(store, key));
-            let kept = super::elements::places(start, stop, all);
+            let kept = super::elements::index_range(start, stop, all);
             let kept = kept.map_or(0, |(first, behind)| behind - first);
             if kept == 0 { 0 } else { taken(kept.min(all - kept), all) }
         }
@@ -241,7 +246,8 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
                 0 => 0,
                 _ => {
                     let (count, size) = (from.count()?, size(store, key));
-                    taken(count, size).saturating_add(count.saturating_mul(DRAWN).min(size))
+                    taken(count, size)
+                        .saturating_add(count.saturating_mul(VISITS_PER_DRAW).min(size))
                 }
             }
         }
@@ -261,13 +267,13 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
             if op == Op::Attempt {
                 from.word()?;
             } else {
-                Owner::decode(&mut from)?;
+                FrontId::decode(&mut from)?;
                 from.count()?;
             }
             attempt(&mut from)?
         }
         // A claim of a queued client must not be refused.
-        Op::Claim => match state.waits.find(Owner::decode(&mut from)?, from.count()?) {
+        Op::Claim => match state.waits.find(FrontId::decode(&mut from)?, from.count()?) {
             Some((_, bytes)) => attempt(&mut Decoder(bytes))?.min(VISITS_MAX),
             None => 0,
         },
@@ -283,7 +289,7 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
         }
         Op::SortStore => {
             let (_, source) = (from.key()?, from.key()?);
-            size(store, source).saturating_mul(1 + FOUND)
+            size(store, source).saturating_mul(1 + VISITS_PER_FOUND)
         }
         Op::XGroup | Op::XReadGroup | Op::XClaim | Op::XAutoClaim => {
             let mut visits = 0_u64;
@@ -309,19 +315,20 @@ pub(crate) fn execute_bounded(
     let allowed = state.budget.visits_left().min(VISITS_MAX);
     if op.is_read() {
         let reading = state.reading();
-        let done = within(allowed, reading.store, || super::read(op, from, &reading, reply));
+        let done =
+            execute_within(allowed, reading.store, || super::read(op, from, &reading, reply));
         if matches!(done, Err(Fault::Visits)) {
-            state.budget.spend(allowed)?;
+            state.budget.charge_visits(allowed)?;
         }
-        return state.budget.spend(done?);
+        return state.budget.charge_visits(done?);
     }
-    let visits = of(op, *from, &state.reading(), allowed)?;
+    let visits = operation_visits(op, *from, &state.reading(), allowed)?;
     if visits > allowed {
         // Up to `allowed` visits were made to find that out. An admitted command is refused here
         // only if its data has grown since, so the batch loses little.
-        state.budget.spend(allowed)?;
+        state.budget.charge_visits(allowed)?;
         return Err(Fault::Visits);
     }
-    state.budget.spend(visits)?;
+    state.budget.charge_visits(visits)?;
     execute(op, from, state, reply)
 }

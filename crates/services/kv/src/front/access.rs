@@ -20,18 +20,18 @@ pub(super) const NO_AUTH_HELLO: &str = "NOAUTH HELLO must be called with the cli
 /// Redis' error for a wrong password.
 pub(super) const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 /// Error while this node lacks the user table ([access-4]).
-pub(super) const NOT_KNOWN: &str =
+pub(super) const USER_TABLE_MISSING: &str =
     "NOQUORUM not executed: this node does not know yet who may do what; use another one";
 
 /// Permissions of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Permission {
     /// This node does not have the user table yet.
     Unknown,
     /// The client must authenticate first.
-    Nothing,
+    Unauthenticated,
     /// The client has this role.
-    May(Role),
+    Granted(Role),
 }
 
 /// Identity and cached permissions of a connection.
@@ -41,8 +41,8 @@ pub(super) struct Login {
     /// User authenticated by password.
     user: Option<Name>,
     /// Cached permissions, with the version of the user table they were derived from.
-    standing: Option<(u64, Standing)>,
-    wrong: u8,
+    cached_permission: Option<(u64, Permission)>,
+    wrong_passwords: u8,
 }
 
 impl Login {
@@ -52,36 +52,36 @@ impl Login {
 
     /// [access-2] Returns the current permissions. Called for each request; reads the user table
     /// only after a change.
-    pub(super) fn standing(&mut self, requests: &dyn Requests) -> Standing {
+    pub(super) fn permission(&mut self, requests: &dyn Requests) -> Permission {
         let version = requests.users_version();
-        match self.standing {
+        match self.cached_permission {
             Some((of, standing)) if of == version => standing,
             _ => self.look_up(version, requests),
         }
     }
 
     #[cold]
-    fn look_up(&mut self, version: u64, requests: &dyn Requests) -> Standing {
+    fn look_up(&mut self, version: u64, requests: &dyn Requests) -> Permission {
         let user = self.user.as_ref().map(Name::as_str);
         let standing = match requests.users().map(|users| users.role(&self.who, user)) {
             // Not cached, because the user table may arrive without a change of its version.
-            None => return Standing::Unknown,
-            Some(None) => Standing::Nothing,
-            Some(Some(role)) => Standing::May(role),
+            None => return Permission::Unknown,
+            Some(None) => Permission::Unauthenticated,
+            Some(Some(role)) => Permission::Granted(role),
         };
-        self.standing = Some((version, standing));
+        self.cached_permission = Some((version, standing));
         standing
     }
 
     /// Sets the authenticated user. `None` restores the identity given by the certificate.
-    pub(super) fn becomes(&mut self, user: Option<Name>) {
-        (self.user, self.standing) = (user, None);
+    pub(super) fn set_user(&mut self, user: Option<Name>) {
+        (self.user, self.cached_permission) = (user, None);
     }
 
     /// Counts a wrong password. Returns whether the limit is reached.
-    pub(super) const fn was_wrong(&mut self) -> bool {
-        self.wrong = self.wrong.saturating_add(1);
-        self.wrong >= WRONG_MAX
+    pub(super) const fn count_wrong_password(&mut self) -> bool {
+        self.wrong_passwords = self.wrong_passwords.saturating_add(1);
+        self.wrong_passwords >= WRONG_MAX
     }
 
     /// Returns the name of the user, or else of the certificate.
@@ -95,34 +95,34 @@ impl Login {
     }
 
     /// Returns the error for a request that needs the role `needs`.
-    pub(super) fn refusal(&self, standing: Standing, name: &str, needs: Role) -> String {
+    pub(super) fn permission_error(&self, standing: Permission, name: &str, needs: Role) -> String {
         let who = self.name();
         match (standing, &self.who, &self.user) {
-            (Standing::May(role), _, _) => format!(
+            (Permission::Granted(role), _, _) => format!(
                 "NOPERM User {who} has no permissions to run the '{name}' command: it needs the role {needs}; {who} has {role}"
             ),
-            (Standing::Unknown, _, _) => NOT_KNOWN.to_owned(),
-            (Standing::Nothing, Who::Client(_), None) => format!(
+            (Permission::Unknown, _, _) => USER_TABLE_MISSING.to_owned(),
+            (Permission::Unauthenticated, Who::Client(_), None) => format!(
                 "NOPERM User {who} of this certificate has no role; an admin gives one with `quorate user set {who}`"
             ),
-            (Standing::Nothing, _, Some(_)) => {
+            (Permission::Unauthenticated, _, Some(_)) => {
                 format!("NOPERM User {who} was removed")
             }
-            (Standing::Nothing, _, None) => NO_AUTH.to_owned(),
+            (Permission::Unauthenticated, _, None) => NO_AUTH.to_owned(),
         }
     }
 }
 
 /// Returns the lowest role that permits this request; `None` if every client may make it. `queued`
 /// is the role needed for the commands queued since MULTI.
-pub(super) fn needs(
+pub(super) fn required_role(
     spec: &Spec,
     arguments: &Arguments<'_>,
     queued: Option<Role>,
     lookup: impl Fn(&[u8]) -> Option<&'static Spec>,
 ) -> Option<Role> {
     match spec.handler {
-        Handler::Data(_) | Handler::Script(_) => Some(of_data(spec)),
+        Handler::Data(_) | Handler::Script(_) => Some(data_command_role(spec)),
         Handler::Local(local) => match local {
             Local::Auth | Local::Hello | Local::Quit | Local::Reset => None,
             Local::Exec => Some(queued.unwrap_or(Role::Reader)),
@@ -152,7 +152,7 @@ pub(super) fn needs(
                 b"seq" => {
                     let inner = lookup(arguments.at(3)).map(|spec| match spec.handler {
                         Handler::Local(_) => queued.unwrap_or(Role::Reader),
-                        Handler::Data(_) | Handler::Script(_) => of_data(spec),
+                        Handler::Data(_) | Handler::Script(_) => data_command_role(spec),
                     });
                     inner.unwrap_or(Role::Reader).max(Role::Writer)
                 }
@@ -173,25 +173,25 @@ pub(super) fn name_needing(
 ) -> &'static str {
     match spec.handler {
         Handler::Local(Local::Quorate) if arguments.at(1).eq_ignore_ascii_case(b"seq") => {
-            let numbered = lookup(arguments.at(3)).filter(|spec| of_data(spec) >= needs);
+            let numbered = lookup(arguments.at(3)).filter(|spec| data_command_role(spec) >= needs);
             numbered.map_or("quorate|seq", |spec| spec.name)
         }
         _ => spec.name,
     }
 }
 
-pub(super) const EVENTS: &str = "notify-keyspace-events";
+pub(super) const EVENTS_SETTING: &str = "notify-keyspace-events";
 
 fn changes_setting(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"set")
         && (2..arguments.len())
             .step_by(2)
-            .any(|at| arguments.at(at).eq_ignore_ascii_case(EVENTS.as_bytes()))
+            .any(|at| arguments.at(at).eq_ignore_ascii_case(EVENTS_SETTING.as_bytes()))
 }
 
-fn of_data(spec: &Spec) -> Role {
+fn data_command_role(spec: &Spec) -> Role {
     match spec.flags == READS || spec.flags == READS_BLOCKING {
-        _ if spec.is_of_operators() => Role::Operator,
+        _ if spec.is_operator_command() => Role::Operator,
         true => Role::Reader,
         false => Role::Writer,
     }
@@ -203,7 +203,7 @@ pub(super) fn needs_clock(
     arguments: &Arguments<'_>,
     lookup: impl Fn(&[u8]) -> Option<&'static Spec>,
 ) -> bool {
-    needs(spec, arguments, None, lookup) == Some(Role::Writer)
+    required_role(spec, arguments, None, lookup) == Some(Role::Writer)
 }
 
 #[cfg(test)]
@@ -216,7 +216,7 @@ mod tests {
         let mut readers = Vec::new();
         for spec in FAMILIES.iter().flat_map(|family| family.commands) {
             let is_read = spec.flags.contains(&"readonly");
-            let role = of_data(spec);
+            let role = data_command_role(spec);
             match spec.handler {
                 Handler::Data(_) => assert_eq!(role == Role::Reader, is_read, "{}", spec.name),
                 Handler::Script(_) => {

@@ -2,7 +2,7 @@
 
 use quorate_replica::front::Requests;
 
-use super::{access::EVENTS, refusals::printable, shared::Shared, slow, subcommands};
+use super::{access::EVENTS_SETTING, refusals::printable, shared::Shared, slow, subcommands};
 use crate::{
     command::{Local, NOT_AN_INTEGER, SYNTAX},
     commands::events::Setting,
@@ -30,7 +30,7 @@ pub(super) fn config(
         ("latency-monitor-threshold", &*slower_than_ms),
         ("maxmemory", "0"),
         ("maxmemory-policy", "noeviction"),
-        (EVENTS, &*events),
+        (EVENTS_SETTING, &*events),
         ("proto-max-bulk-len", &*bytes_max),
         ("save", ""),
         ("slowlog-log-slower-than", &*slower_than_us),
@@ -53,7 +53,7 @@ pub(super) fn config(
         (b"resetstat", 2) => {
             shared.tally.reset();
             shared.traffic.reset();
-            shared.roster.connections_total = 0;
+            shared.clients.connections_total = 0;
             r.ok();
         }
         (b"set", _) => config_set(&settings, &arguments.from(2), &shared.events, r),
@@ -89,7 +89,7 @@ fn config_set(
             return r.error(&failed("duplicate parameter"));
         }
         seen.push(known);
-        if *known == EVENTS {
+        if *known == EVENTS_SETTING {
             match Setting::parse(value) {
                 Ok(wanted) => classes = Some(wanted),
                 Err(why) => return r.error(&failed(why)),
@@ -106,7 +106,7 @@ fn config_set(
 }
 
 /// Answers FUNCTION as a server without any functions.
-pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+pub(super) fn answer_function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match &*sub {
         b"flush" => match (arguments.len(), &*arguments.at(2).to_ascii_lowercase()) {
@@ -142,7 +142,7 @@ pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     }
 }
 
-pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
+pub(super) fn answer_script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match (&*sub, arguments.len()) {
         (b"load", 3) => match scripts.load(arguments.at(2)) {
@@ -166,7 +166,7 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
 }
 
 /// Answers WAIT. An acknowledged write is at a quorum, so the other members of a majority have it.
-pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
+pub(super) fn answer_wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {
             let voters = requests.status().peers.iter().filter(|peer| peer.weight > 0).count();

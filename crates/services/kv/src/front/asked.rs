@@ -8,14 +8,14 @@ use crate::{
 
 /// Use of a query's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Query {
+pub(super) enum AnswerUse {
     /// The answer is the reply.
     Reply,
     /// The answer has the versions for a WATCH in this epoch.
     Watch(u64),
     /// No query is sent. The connection subscribes (`true`) or unsubscribes at this point in the
     /// order of requests.
-    Listen(SubscriptionKind, bool),
+    Subscribe(SubscriptionKind, bool),
 }
 
 /// Freshness required by a connection's reads.
@@ -26,7 +26,7 @@ pub(super) enum Freshness {
     Linearizable,
     /// Includes all writes acknowledged the given number of milliseconds before the request or
     /// earlier ([read-6]).
-    Within(u64),
+    WithinMs(u64),
     /// Returns the local state, however old (READONLY).
     Stale,
 }
@@ -34,32 +34,32 @@ pub(super) enum Freshness {
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
-    pub(super) fresh: Freshness,
+    pub(super) freshness: Freshness,
     /// True if the read must not run within a batch, so that it waits for all writes in flight.
-    pub(super) alone: bool,
-    pub(super) what: Query,
+    pub(super) after_all_writes: bool,
+    pub(super) answer_use: AnswerUse,
 }
 
 impl Read {
     pub(super) fn watch<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, epoch: u64) -> Self {
         let mut query = Vec::new();
         encode_versions(keys, &mut Encoder(&mut query));
-        let what = Query::Watch(epoch);
-        Self { query, fresh: Freshness::Linearizable, alone: true, what }
+        let answer_use = AnswerUse::Watch(epoch);
+        Self { query, freshness: Freshness::Linearizable, after_all_writes: true, answer_use }
     }
 
-    pub(super) const fn plain(query: Vec<u8>, fresh: Freshness) -> Self {
-        Self { query, fresh, alone: false, what: Query::Reply }
+    pub(super) const fn unrestricted(query: Vec<u8>, freshness: Freshness) -> Self {
+        Self { query, freshness, after_all_writes: false, answer_use: AnswerUse::Reply }
     }
 
     /// Creates a client's read. The visit limit of a turn applies only to confirmed reads
     /// ([read-10]), so a script is confirmed even after READONLY and never executed between writes.
-    pub(super) fn of(query: Vec<u8>, fresh: Freshness) -> Self {
-        let plain = Self::plain(query, fresh);
+    pub(super) fn for_client(query: Vec<u8>, fresh: Freshness) -> Self {
+        let plain = Self::unrestricted(query, fresh);
         match plain.query.first() == Some(&(Op::ScriptRo as u8)) {
             true => Self {
-                alone: true,
-                fresh: match fresh {
+                after_all_writes: true,
+                freshness: match fresh {
                     Freshness::Stale => Freshness::Linearizable,
                     fresh => fresh,
                 },
@@ -75,7 +75,7 @@ pub(super) enum WriteKind {
     /// Encoded command, with its number in a session, if any.
     Plain(Option<Sequenced>),
     /// Transaction of `count` commands, with the keys watched in `epoch`.
-    Exec { epoch: u64, count: usize, at: Option<Sequenced> },
+    Exec { epoch: u64, count: usize, session_number: Option<Sequenced> },
     /// Registration of a session. Has no command.
     Register,
 }
@@ -83,17 +83,17 @@ pub(super) enum WriteKind {
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) command: Vec<u8>,
-    pub(super) how: WriteKind,
+    pub(super) kind: WriteKind,
     /// True if the reply waits until the write is on stable storage at a quorum ([class-2]).
-    pub(super) lasting: bool,
+    pub(super) awaits_durability: bool,
 }
 
 impl Write {
-    pub(super) const fn plain(command: Vec<u8>) -> Self {
+    pub(super) const fn without_session(command: Vec<u8>) -> Self {
         Self::new(command, WriteKind::Plain(None))
     }
 
-    pub(super) const fn new(command: Vec<u8>, how: WriteKind) -> Self {
-        Self { command, how, lasting: false }
+    pub(super) const fn new(command: Vec<u8>, kind: WriteKind) -> Self {
+        Self { command, kind, awaits_durability: false }
     }
 }

@@ -35,11 +35,11 @@ pub(super) struct Channels {
     patterns: Listeners,
     shards: Listeners,
     /// Names whose numbers of subscribers have changed since they were last taken.
-    changed: Vec<(SubscriptionKind, Box<[u8]>)>,
+    changed_names: Vec<(SubscriptionKind, Box<[u8]>)>,
 }
 
 impl Channels {
-    const fn space(&mut self, of: SubscriptionKind) -> &mut Listeners {
+    const fn listeners_mut(&mut self, of: SubscriptionKind) -> &mut Listeners {
         match of {
             SubscriptionKind::Channel => &mut self.channels,
             SubscriptionKind::Pattern => &mut self.patterns,
@@ -47,21 +47,21 @@ impl Channels {
         }
     }
 
-    fn enter(&mut self, of: SubscriptionKind, name: &[u8], connection: ConnectionId) {
-        let listeners = self.space(of).entry(name.into()).or_default();
+    fn add_subscriber(&mut self, of: SubscriptionKind, name: &[u8], connection: ConnectionId) {
+        let listeners = self.listeners_mut(of).entry(name.into()).or_default();
         if listeners.insert(connection) {
-            self.changed.push((of, name.into()));
+            self.changed_names.push((of, name.into()));
         }
     }
 
-    fn leave(&mut self, of: SubscriptionKind, name: &[u8], connection: ConnectionId) {
-        let space = self.space(of);
+    fn remove_subscriber(&mut self, of: SubscriptionKind, name: &[u8], connection: ConnectionId) {
+        let space = self.listeners_mut(of);
         if let Some(listeners) = space.get_mut(name) {
             listeners.remove(&connection);
             if listeners.is_empty() {
                 space.remove(name);
             }
-            self.changed.push((of, name.into()));
+            self.changed_names.push((of, name.into()));
         }
     }
 
@@ -93,12 +93,12 @@ impl Channels {
     }
 
     /// Returns the number of channels, patterns and shard channels that have subscribers.
-    pub(super) fn counts(&self) -> [usize; 3] {
+    pub(super) fn subscribed_counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(Listeners::len)
     }
 
-    pub(super) fn take_changed(&mut self) -> Vec<(SubscriptionKind, Box<[u8]>)> {
-        std::mem::take(&mut self.changed)
+    pub(super) fn take_changed_names(&mut self) -> Vec<(SubscriptionKind, Box<[u8]>)> {
+        std::mem::take(&mut self.changed_names)
     }
 
     /// Returns the number of this node's subscribers to a name.
@@ -114,12 +114,17 @@ impl Channels {
     /// Returns all names that have subscribers.
     pub(super) fn names(&self) -> impl Iterator<Item = (SubscriptionKind, Box<[u8]>)> {
         let spaces = [&self.channels, &self.patterns, &self.shards];
-        let named = SPACES.into_iter().zip(spaces);
+        let named = KINDS.into_iter().zip(spaces);
         named.flat_map(|(of, space)| space.keys().map(move |name| (of, name.clone())))
     }
 
     /// Returns the number of receivers of a message on all nodes.
-    pub(super) fn heard(&self, of: SubscriptionKind, channel: &[u8], census: &Census) -> usize {
+    pub(super) fn receiver_count(
+        &self,
+        of: SubscriptionKind,
+        channel: &[u8],
+        census: &Census,
+    ) -> usize {
         if of == SubscriptionKind::Shard {
             return self.shard_receivers(channel).len() + census.count(of, channel);
         }
@@ -139,16 +144,26 @@ impl Channels {
     ) {
         let names = arguments.from(2);
         match &*arguments.at(1).to_ascii_lowercase() {
-            b"channels" => names_of(&self.all(SubscriptionKind::Channel, census), &names, r),
-            b"shardchannels" => names_of(&self.all(SubscriptionKind::Shard, census), &names, r),
-            b"numsub" => self.counts_of(SubscriptionKind::Channel, &names, census, r),
-            b"shardnumsub" => self.counts_of(SubscriptionKind::Shard, &names, census, r),
-            _ => r.count(self.all(SubscriptionKind::Pattern, census).len()),
+            b"channels" => {
+                write_names(&self.names_on_all_nodes(SubscriptionKind::Channel, census), &names, r)
+            }
+            b"shardchannels" => {
+                write_names(&self.names_on_all_nodes(SubscriptionKind::Shard, census), &names, r)
+            }
+            b"numsub" => self.write_subscriber_counts(SubscriptionKind::Channel, &names, census, r),
+            b"shardnumsub" => {
+                self.write_subscriber_counts(SubscriptionKind::Shard, &names, census, r)
+            }
+            _ => r.count(self.names_on_all_nodes(SubscriptionKind::Pattern, census).len()),
         }
     }
 
     /// Returns the names of a kind that have subscribers at any node.
-    fn all<'s>(&'s self, of: SubscriptionKind, census: &'s Census) -> BTreeSet<&'s [u8]> {
+    fn names_on_all_nodes<'s>(
+        &'s self,
+        of: SubscriptionKind,
+        census: &'s Census,
+    ) -> BTreeSet<&'s [u8]> {
         let space = match of {
             SubscriptionKind::Channel => &self.channels,
             SubscriptionKind::Pattern => &self.patterns,
@@ -159,7 +174,7 @@ impl Channels {
     }
 
     /// Lists the given names, each with its number of subscribers.
-    fn counts_of(
+    fn write_subscriber_counts(
         &self,
         of: SubscriptionKind,
         names: &Arguments<'_>,
@@ -176,7 +191,7 @@ impl Channels {
 }
 
 /// Lists the names that have subscribers. A pattern restricts the list.
-fn names_of(all: &BTreeSet<&[u8]>, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
+fn write_names(all: &BTreeSet<&[u8]>, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     let pattern = patterns.iter().next();
     if patterns.len() > 1 {
         return r.error(&Refusal::Arity.text("pubsub|channels"));
@@ -196,7 +211,7 @@ fn names_of(all: &BTreeSet<&[u8]>, patterns: &Arguments<'_>, r: &mut Reply<'_>) 
 
 pub(super) type Names = BTreeSet<Box<[u8]>>;
 
-pub(super) const SPACES: [SubscriptionKind; 3] =
+pub(super) const KINDS: [SubscriptionKind; 3] =
     [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Shard];
 
 #[derive(Debug, Default)]
@@ -211,7 +226,7 @@ impl Subscriptions {
         self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
     }
 
-    const fn space(&self, of: SubscriptionKind) -> &Names {
+    const fn names_ref(&self, of: SubscriptionKind) -> &Names {
         match of {
             SubscriptionKind::Channel => &self.channels,
             SubscriptionKind::Pattern => &self.patterns,
@@ -227,12 +242,12 @@ impl Subscriptions {
         }
     }
 
-    pub(super) fn counts(&self) -> [usize; 3] {
+    pub(super) fn name_counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(BTreeSet::len)
     }
 
     /// Returns an error if further subscriptions would exceed the limits.
-    pub(super) fn admits(
+    pub(super) fn check_limits(
         &self,
         of: SubscriptionKind,
         names: &Arguments<'_>,
@@ -250,14 +265,14 @@ impl Subscriptions {
             ),
         };
         let long = names.iter().any(|name| name.len() > bytes_max);
-        match !long && self.space(of).len() + names.len() <= most {
+        match !long && self.names_ref(of).len() + names.len() <= most {
             true => Ok(()),
             false => Err(why),
         }
     }
 
     pub(super) fn names(&self, of: SubscriptionKind) -> Names {
-        self.space(of).clone()
+        self.names_ref(of).clone()
     }
 
     pub(super) fn held_bytes(&self) -> usize {
@@ -267,15 +282,15 @@ impl Subscriptions {
     }
 
     pub(super) fn clear(&mut self, connection: ConnectionId, channels: &mut Channels) {
-        for of in SPACES {
+        for of in KINDS {
             for name in std::mem::take(self.space_mut(of)) {
-                channels.leave(of, &name, connection);
+                channels.remove_subscriber(of, &name, connection);
             }
         }
     }
 
     /// Subscribes to a name or unsubscribes from it, and writes the reply.
-    pub(super) fn change(
+    pub(super) fn apply_change(
         &mut self,
         connection: ConnectionId,
         (of, listen): (SubscriptionKind, bool),
@@ -285,12 +300,12 @@ impl Subscriptions {
     ) {
         if listen {
             self.space_mut(of).insert(name.into());
-            shared.enter(of, name, connection);
+            shared.add_subscriber(of, name, connection);
         } else {
             self.space_mut(of).remove(name);
-            shared.leave(of, name, connection);
+            shared.remove_subscriber(of, name, connection);
         }
-        confirm((of, listen), Some(name), left(of, self.counts()), reply);
+        confirm_change((of, listen), Some(name), left(of, self.name_counts()), reply);
     }
 }
 
@@ -304,7 +319,7 @@ pub(super) const fn left(of: SubscriptionKind, [channels, patterns, shards]: [us
 
 /// Confirms a subscription or its end, with the number of remaining subscriptions. UNSUBSCRIBE is
 /// confirmed without a name if there was no subscription.
-pub(super) fn confirm(
+pub(super) fn confirm_change(
     what: (SubscriptionKind, bool),
     name: Option<&[u8]>,
     left: usize,
@@ -327,7 +342,7 @@ pub(super) fn confirm(
 /// PUBLISH commands on a connection, with their request numbers. Each is answered with the number
 /// of receivers among this node's clients, once it has been executed.
 #[derive(Debug, Default)]
-pub(super) struct Published {
+pub(super) struct PendingPublishes {
     open: VecDeque<(u64, SubscriptionKind, Box<[u8]>)>,
     /// Total size in bytes of the channel names.
     bytes: usize,
@@ -336,7 +351,7 @@ pub(super) struct Published {
 /// Reply of the service to PUBLISH, the same on every node.
 const PUBLISHED_REPLY: &[u8] = b":0\r\n";
 
-impl Published {
+impl PendingPublishes {
     /// Records request `place` if its command publishes a message. Returns whether it does.
     pub(super) fn note_published(&mut self, place: u64, command: &[u8]) -> bool {
         const CHANNEL: u8 = Op::Publish as u8;
@@ -358,7 +373,7 @@ impl Published {
 
     /// Handles the reply to request `place`. Returns the number of receivers if a message was
     /// published.
-    pub(super) fn take(
+    pub(super) fn handle_reply(
         &mut self,
         place: u64,
         reply: &[u8],
@@ -372,7 +387,7 @@ impl Published {
         if *at != place {
             return None;
         }
-        let heard = channels.heard(*of, channel, census);
+        let heard = channels.receiver_count(*of, channel, census);
         self.pop();
         (reply == PUBLISHED_REPLY).then_some(heard)
     }

@@ -26,10 +26,10 @@ pub(super) fn client(
     match &*arguments.at(1).to_ascii_lowercase() {
         b"id" => r.integer(i64::try_from(id.0).unwrap_or(i64::MAX)),
         b"getname" => {
-            let name = shared.roster.guest(seat).map(|guest| guest.name.as_bytes());
+            let name = shared.clients.entry_mut(seat).map(|guest| guest.name.as_bytes());
             r.optional(name.filter(|name| !name.is_empty()));
         }
-        b"setname" => match shared.roster.set_name(seat, arguments.at(2)) {
+        b"setname" => match shared.clients.set_name(seat, arguments.at(2)) {
             Ok(()) => r.ok(),
             Err(text) => r.error(text),
         },
@@ -40,13 +40,13 @@ pub(super) fn client(
             _ => r.error(SYNTAX),
         },
         b"info" => {
-            let guest = shared.roster.guest(seat);
+            let guest = shared.clients.entry_mut(seat);
             r.verbatim(&guest.map_or_else(String::new, |guest| guest.line(now_ms)));
         }
         b"list" => {
             list(arguments, shared, now_ms, r);
         }
-        b"pause" => pause(arguments, shared, now_ms, r),
+        b"pause" => answer_pause(arguments, shared, now_ms, r),
         b"unpause" => {
             shared.end_pause();
             r.ok();
@@ -56,7 +56,7 @@ pub(super) fn client(
 }
 
 /// Parses CLIENT UNBLOCK. Returns the connection to unblock and the reply to its blocked request.
-pub(super) fn unblocks(
+pub(super) fn parse_unblock(
     arguments: &Arguments<'_>,
 ) -> Result<(ConnectionId, UnblockReply), &'static str> {
     let how = match (arguments.len(), &*arguments.at(3).to_ascii_lowercase()) {
@@ -73,21 +73,21 @@ pub(super) fn unblocks(
 
 /// Clients that CLIENT KILL selects, oldest first.
 #[derive(Debug)]
-pub(super) struct Killed {
+pub(super) struct KillSelection {
     pub(super) clients: Vec<ConnectionId>,
     /// True for `CLIENT KILL addr:port`, whose reply is not a number.
     pub(super) by_address: bool,
 }
 
 /// Returns the clients to disconnect for CLIENT KILL.
-pub(super) fn kills(
+pub(super) fn select_clients_to_kill(
     own: ConnectionId,
     arguments: &Arguments<'_>,
     shared: &Shared,
     now_ms: u64,
-) -> Result<Killed, String> {
+) -> Result<KillSelection, String> {
     let by_address = arguments.len() == 3;
-    let mut guests = shared.roster.all();
+    let mut guests = shared.clients.oldest_first();
     if by_address {
         guests.retain(|guest| guest.endpoints.peer.as_bytes() == arguments.at(2));
     } else if !arguments.len().is_multiple_of(2) {
@@ -106,7 +106,7 @@ pub(super) fn kills(
             b"laddr" => guests.retain(|guest| guest.endpoints.local.as_bytes() == value),
             b"user" => guests.retain(|guest| guest.user.as_bytes() == value),
             b"type" => {
-                let listens = of_type(value)?;
+                let listens = parse_client_type(value)?;
                 guests.retain(|guest| Some(guest.is_listening()) == listens);
             }
             b"maxage" => {
@@ -127,12 +127,12 @@ pub(super) fn kills(
     if by_address && clients.is_empty() {
         return Err("ERR No such client".to_owned());
     }
-    Ok(Killed { clients, by_address })
+    Ok(KillSelection { clients, by_address })
 }
 
 /// Returns whether clients of this type are subscribers. `None` stands for the types of connections
 /// between Redis servers, which do not exist here.
-fn of_type(name: &[u8]) -> Result<Option<bool>, String> {
+fn parse_client_type(name: &[u8]) -> Result<Option<bool>, String> {
     match &*name.to_ascii_lowercase() {
         b"normal" => Ok(Some(false)),
         b"pubsub" => Ok(Some(true)),
@@ -142,7 +142,7 @@ fn of_type(name: &[u8]) -> Result<Option<bool>, String> {
 }
 
 /// Answers `CLIENT PAUSE ms [WRITE|ALL]`.
-fn pause(arguments: &Arguments<'_>, shared: &mut Shared, now_ms: u64, r: &mut Reply<'_>) {
+fn answer_pause(arguments: &Arguments<'_>, shared: &mut Shared, now_ms: u64, r: &mut Reply<'_>) {
     let only_writes = match (arguments.len(), &*arguments.at(3).to_ascii_lowercase()) {
         (3, _) | (4, b"all") => false,
         (4, b"write") => true,
@@ -151,7 +151,7 @@ fn pause(arguments: &Arguments<'_>, shared: &mut Shared, now_ms: u64, r: &mut Re
     let ms = parse_integer(arguments.at(2)).ok_or("ERR timeout is not an integer or out of range");
     match ms.and_then(|ms| u64::try_from(ms).map_err(|_| "ERR timeout is negative")) {
         Ok(ms) => {
-            shared.pause(Pause { until_ms: now_ms.saturating_add(ms), only_writes }, now_ms);
+            shared.extend_pause(Pause { until_ms: now_ms.saturating_add(ms), only_writes }, now_ms);
             r.ok();
         }
         Err(text) => r.error(text),
@@ -160,7 +160,7 @@ fn pause(arguments: &Arguments<'_>, shared: &mut Shared, now_ms: u64, r: &mut Re
 
 /// Sets the name and version of the client library.
 fn set_info(seat: ClientSlot, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
-    let Some(guest) = shared.roster.guest(seat) else {
+    let Some(guest) = shared.clients.entry_mut(seat) else {
         return r.ok();
     };
     let option = arguments.at(2).to_ascii_lowercase();
@@ -193,7 +193,7 @@ fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'
     let mut listens = None;
     match (&*option, arguments.len()) {
         (_, 2) => {}
-        (b"type", 4) => match of_type(arguments.at(3)) {
+        (b"type", 4) => match parse_client_type(arguments.at(3)) {
             Ok(of_type) => listens = Some(of_type),
             Err(text) => return r.error(&text),
         },
@@ -211,7 +211,7 @@ fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'
         ids.as_ref().is_none_or(|ids| ids.contains(&id))
             && listens.is_none_or(|listens| listens == Some(guest.is_listening()))
     };
-    let guests = shared.roster.all();
+    let guests = shared.clients.oldest_first();
     let lines = guests.into_iter().filter(wanted).map(|guest| guest.line(now_ms));
     r.verbatim(&lines.collect::<String>());
 }

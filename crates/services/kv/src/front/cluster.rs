@@ -12,7 +12,7 @@ use super::{
     refusals::printable,
     settings::ClusterMode,
     subcommands,
-    topology::{Place, places, run_id},
+    topology::{ClientNode, client_nodes, run_id},
 };
 use crate::{
     command::{Local, NOT_AN_INTEGER},
@@ -20,27 +20,28 @@ use crate::{
 };
 
 /// Number of slots of a Redis cluster.
-const SLOTS: u16 = 16_384;
-const DISABLED: &str =
+const CLUSTER_SLOTS: u16 = 16_384;
+const CLUSTER_DISABLED: &str =
     "ERR This instance has cluster support disabled: start the nodes with --cluster-mode emulated";
 /// Offset from the client port to the port of Redis' cluster bus. Nothing listens there.
-const BUS: u32 = 10_000;
+const BUS_PORT_OFFSET: u32 = 10_000;
 
 /// First and last slot of a node.
 type Range = (u16, u16);
 
 /// Returns the nodes that serve clients, each with its slots. Unreachable nodes have no slots.
-fn shares(status: &Status, mode: ClusterMode) -> Vec<(Place<'_>, Option<Range>)> {
-    let leads = |place: &Place<'_>| Some(place.peer.member.node) == status.leader;
-    let places: Vec<Place<'_>> = places(status).collect();
+fn slot_shares(status: &Status, mode: ClusterMode) -> Vec<(ClientNode<'_>, Option<Range>)> {
+    let leads = |place: &ClientNode<'_>| Some(place.peer.member.node) == status.leader;
+    let places: Vec<ClientNode<'_>> = client_nodes(status).collect();
     let at_leader = mode == ClusterMode::Leader && places.iter().any(leads);
-    let takes = |place: &Place<'_>| match at_leader {
+    let takes = |place: &ClientNode<'_>| match at_leader {
         true => leads(place),
         false => place.is_reachable(status),
     };
     let takers = places.iter().filter(|place| takes(place)).count().max(1);
     let takers = u16::try_from(takers).unwrap_or(u16::MAX);
-    let bound = |taker: u16| (u32::from(SLOTS) * u32::from(taker) / u32::from(takers)) as u16;
+    let bound =
+        |taker: u16| (u32::from(CLUSTER_SLOTS) * u32::from(taker) / u32::from(takers)) as u16;
     let mut ranges = (0..takers).map(|taker| (bound(taker), bound(taker + 1) - 1)).peekable();
     let slots: Vec<Option<Range>> =
         places.iter().map(|place| ranges.next_if(|_| takes(place))).collect();
@@ -48,19 +49,19 @@ fn shares(status: &Status, mode: ClusterMode) -> Vec<(Place<'_>, Option<Range>)>
 }
 
 /// Answers CLUSTER.
-pub(super) fn cluster(
+pub(super) fn answer_cluster(
     status: &Status,
     mode: ClusterMode,
     arguments: &Arguments<'_>,
     r: &mut Reply<'_>,
 ) {
     if mode == ClusterMode::Off {
-        return r.error(DISABLED);
+        return r.error(CLUSTER_DISABLED);
     }
-    let shares = shares(status, mode);
+    let shares = slot_shares(status, mode);
     match &*arguments.at(1).to_ascii_lowercase() {
-        b"slots" => slots(status, &shares, r),
-        b"shards" => shards(status, &shares, r),
+        b"slots" => write_slots(status, &shares, r),
+        b"shards" => write_shards(status, &shares, r),
         b"nodes" => r.verbatim(&nodes(status, &shares)),
         b"info" => r.verbatim(&info(status, &shares)),
         b"myid" => r.bulk(run_id(status, status.member.node).as_bytes()),
@@ -78,7 +79,7 @@ pub(super) fn cluster(
         },
         b"links" => r.array(0),
         b"countkeysinslot" | b"getkeysinslot" => match parse_integer(arguments.at(2)) {
-            Some(slot) if (0..i64::from(SLOTS)).contains(&slot) => r.error(
+            Some(slot) if (0..i64::from(CLUSTER_SLOTS)).contains(&slot) => r.error(
                 "ERR keys are not kept by slot: every node has all of them; use SCAN and DBSIZE",
             ),
             Some(_) => r.error("ERR Invalid slot"),
@@ -88,7 +89,7 @@ pub(super) fn cluster(
     }
 }
 
-fn slots(status: &Status, shares: &[(Place<'_>, Option<Range>)], r: &mut Reply<'_>) {
+fn write_slots(status: &Status, shares: &[(ClientNode<'_>, Option<Range>)], r: &mut Reply<'_>) {
     let served = || shares.iter().filter_map(|(place, slots)| Some((place, (*slots)?)));
     r.array(served().count());
     for (place, (first, last)) in served() {
@@ -103,7 +104,7 @@ fn slots(status: &Status, shares: &[(Place<'_>, Option<Range>)], r: &mut Reply<'
     }
 }
 
-fn shards(status: &Status, shares: &[(Place<'_>, Option<Range>)], r: &mut Reply<'_>) {
+fn write_shards(status: &Status, shares: &[(ClientNode<'_>, Option<Range>)], r: &mut Reply<'_>) {
     r.array(shares.len());
     for (place, slots) in shares {
         r.map(2);
@@ -135,14 +136,14 @@ fn shards(status: &Status, shares: &[(Place<'_>, Option<Range>)], r: &mut Reply<
     }
 }
 
-fn nodes(status: &Status, shares: &[(Place<'_>, Option<Range>)]) -> String {
+fn nodes(status: &Status, shares: &[(ClientNode<'_>, Option<Range>)]) -> String {
     let mut text = String::new();
     for (place, slots) in shares {
         let myself = if place.peer.member == status.member { "myself," } else { "" };
         let reachable = place.is_reachable(status);
         let failed = if reachable { "" } else { ",fail" };
         let link = if reachable { "connected" } else { "disconnected" };
-        let bus = place.port.parse::<u32>().unwrap_or(0) + BUS;
+        let bus = place.port.parse::<u32>().unwrap_or(0) + BUS_PORT_OFFSET;
         let (id, name, epoch) = (place.run_id(status), place.name(), status.era.0);
         let line = write!(text, "{id} {name}@{bus} {myself}master{failed} - 0 0 {epoch} {link}");
         let range = slots.map_or(Ok(()), |(first, last)| write!(text, " {first}-{last}"));
@@ -152,13 +153,13 @@ fn nodes(status: &Status, shares: &[(Place<'_>, Option<Range>)]) -> String {
     text
 }
 
-fn info(status: &Status, shares: &[(Place<'_>, Option<Range>)]) -> String {
+fn info(status: &Status, shares: &[(ClientNode<'_>, Option<Range>)]) -> String {
     let state = if status.leader.is_some() { "ok" } else { "fail" };
     let size = shares.iter().filter(|(_, slots)| slots.is_some()).count();
     let (known, epoch) = (shares.len(), status.era.0);
     format!(
-        "cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_assigned:{SLOTS}\r\n\
-         cluster_slots_ok:{SLOTS}\r\ncluster_slots_pfail:0\r\ncluster_slots_fail:0\r\n\
+        "cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_assigned:{CLUSTER_SLOTS}\r\n\
+         cluster_slots_ok:{CLUSTER_SLOTS}\r\ncluster_slots_pfail:0\r\ncluster_slots_fail:0\r\n\
          cluster_known_nodes:{known}\r\ncluster_size:{size}\r\ncluster_current_epoch:{epoch}\r\n\
          cluster_my_epoch:{epoch}\r\n"
     )
@@ -177,7 +178,7 @@ fn slot_of(key: &[u8]) -> u16 {
             if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 }
         })
     });
-    crc % SLOTS
+    crc % CLUSTER_SLOTS
 }
 
 #[cfg(test)]

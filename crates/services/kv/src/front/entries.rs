@@ -5,9 +5,9 @@ use quorate_replica::front::{Completion, Failure, Requests, Tag};
 use super::{
     RespFront,
     asked::Freshness,
-    order::{RunQuery, ask},
-    readers::{End, Stage},
-    refusals::{FULL, failure_reply},
+    order::{RunQuery, send_write},
+    readers::{ReaderStage, WaitEnd},
+    refusals::{MEMORY_IS_FULL, failure_reply},
     shared::{Shared, Target},
     turns::UNBLOCKED,
     waiting::UnblockReply,
@@ -40,29 +40,30 @@ impl Shared {
         number: u64,
         requests: &mut dyn Requests,
     ) -> Option<Vec<u8>> {
-        let reader = self.readers.get(number).filter(|reader| reader.stage() == Stage::New)?;
+        let reader =
+            self.readers.get(number).filter(|reader| reader.stage() == ReaderStage::New)?;
         if let Some(group) = &reader.group
-            && reader.keys.iter().any(|key| undelivered(key, group, requests) > 0)
+            && reader.keys.iter().any(|key| count_undelivered(key, group, requests) > 0)
         {
-            return self.take_entries(number, requests).err().map(failure_reply);
+            return self.send_group_read(number, requests).err().map(failure_reply);
         }
-        if reader.group.is_none() && reader.fresh == Freshness::Stale {
-            return self.read_here(number, requests);
+        if reader.group.is_none() && reader.freshness == Freshness::Stale {
+            return self.answer_from_local_state(number, requests);
         }
         // Without entries, a confirmed read says so for less than a command in the log.
-        let (fresh, connection) = (reader.fresh, reader.connection);
-        let tag = self.tag(connection, Target::Reader(number));
+        let (fresh, connection) = (reader.freshness, reader.connection);
+        let tag = self.allocate_tag(connection, Target::Reader(number));
         let sent = match fresh {
-            Freshness::Within(most_ms) => requests.read_within(tag, most_ms),
+            Freshness::WithinMs(most_ms) => requests.read_within(tag, most_ms),
             Freshness::Linearizable | Freshness::Stale => requests.read(tag),
         };
         match sent {
             Ok(()) => {
-                self.readers.set_stage(number, Stage::Trying(tag));
+                self.readers.set_stage(number, ReaderStage::Attempting(tag));
                 None
             }
             Err(failure) => {
-                self.tags.take(tag);
+                self.tags.release(tag);
                 Some(failure_reply(failure))
             }
         }
@@ -70,46 +71,50 @@ impl Shared {
 
     /// Removes a disconnected client. Returns the tag of its attempt in flight.
     pub(super) fn leave_readers(&mut self, number: u64) -> Option<Tag> {
-        let reader = self.readers.leave(number)?;
+        let reader = self.readers.remove_reader(number)?;
         // What it would have taken is left to others.
-        self.readers.pass_on(&reader);
+        self.readers.retry_other_readers(&reader);
         match reader.stage() {
-            Stage::Trying(tag) => Some(tag),
-            Stage::New | Stage::Waiting => None,
+            ReaderStage::Attempting(tag) => Some(tag),
+            ReaderStage::New | ReaderStage::Waiting => None,
         }
     }
 
     /// Sends a client's XREADGROUP.
-    fn take_entries(&mut self, number: u64, requests: &mut dyn Requests) -> Result<(), Failure> {
+    fn send_group_read(&mut self, number: u64, requests: &mut dyn Requests) -> Result<(), Failure> {
         let Some(connection) = self.readers.get(number).map(|reader| reader.connection) else {
             return Ok(());
         };
-        let tag = self.tag(connection, Target::Reader(number));
+        let tag = self.allocate_tag(connection, Target::Reader(number));
         let Some(reader) = self.readers.get_mut(number) else {
             return Ok(());
         };
         set_clock(&mut reader.command, requests.wall_ms());
-        let asked = ask(requests, tag, (None, false), &reader.command);
+        let asked = send_write(requests, tag, (None, false), &reader.command);
         match asked {
-            Ok(()) => self.readers.set_stage(number, Stage::Trying(tag)),
-            Err(_) => drop(self.tags.take(tag)),
+            Ok(()) => self.readers.set_stage(number, ReaderStage::Attempting(tag)),
+            Err(_) => drop(self.tags.release(tag)),
         }
         asked
     }
 
     /// Answers an XREAD from this node's state, which is not older than at its first attempt. Returns
     /// the reply if there are entries, or an error.
-    fn read_here(&mut self, number: u64, requests: &mut dyn Requests) -> Option<Vec<u8>> {
-        self.read_by(number, &mut |query, reply| requests.query(query, reply))
+    fn answer_from_local_state(
+        &mut self,
+        number: u64,
+        requests: &mut dyn Requests,
+    ) -> Option<Vec<u8>> {
+        self.run_reader_query(number, &mut |query, reply| requests.query(query, reply))
     }
 
-    fn read_by(&mut self, number: u64, ask: &mut RunQuery<'_>) -> Option<Vec<u8>> {
+    fn run_reader_query(&mut self, number: u64, ask: &mut RunQuery<'_>) -> Option<Vec<u8>> {
         let full = self.is_full(0);
         let reader = self.readers.get_mut(number)?;
         resolve_ids(&mut reader.command);
         let mut reply = Vec::new();
         if full {
-            Reply(&mut reply).error(FULL);
+            Reply(&mut reply).error(MEMORY_IS_FULL);
             return Some(reply);
         }
         match ask(&reader.command, &mut reply) {
@@ -125,14 +130,14 @@ impl Shared {
             None if !reader.first && reply.starts_with(b"-WRONGTYPE") => {}
             None => return Some(reply),
         }
-        self.readers.wait_on(number);
+        self.readers.record_vain_attempt(number);
         None
     }
 }
 
 impl RespFront {
     /// Handles a completed attempt of a client that waits for entries.
-    pub(super) fn attempted(
+    pub(super) fn handle_attempt(
         &mut self,
         number: u64,
         completion: Completion<'_>,
@@ -140,12 +145,12 @@ impl RespFront {
     ) {
         let first = self.shared.readers.get(number).is_some_and(|reader| reader.first);
         match completion {
-            Completion::Written(_, NULL_ARRAY) => self.shared.readers.wait_on(number),
+            Completion::Written(_, NULL_ARRAY) => self.shared.readers.record_vain_attempt(number),
             Completion::Written(_, reply) => self.end_reading(number, reply),
             Completion::Readable(tag) => self.read_confirmed(number, tag, requests),
             // Nothing was executed, so nothing is lost by trying again later.
             Completion::Failed(_, failure) if !first && failure != Failure::Unknown => {
-                self.shared.readers.wait_on(number);
+                self.shared.readers.record_vain_attempt(number);
             }
             Completion::Failed(_, failure) => self.end_reading(number, &failure_reply(failure)),
             _ => self.end_reading(number, &failure_reply(Failure::Unknown)),
@@ -159,25 +164,25 @@ impl RespFront {
         };
         if reader.end.is_some() {
             // Nothing that could take entries was in flight.
-            return self.shared.readers.wait_on(number);
+            return self.shared.readers.record_vain_attempt(number);
         }
         let mut overtaken = false;
         let mut ask = |query: &[u8], reply: &mut Vec<u8>| {
-            let asked = requests.answer(tag, query, reply);
+            let asked = requests.run_query(tag, query, reply);
             overtaken |= asked == Err(Failure::Overtaken);
             asked
         };
         let reply = match &reader.group {
-            None => self.shared.read_by(number, &mut ask),
+            None => self.shared.run_reader_query(number, &mut ask),
             Some(group) => {
                 let some = reader.keys.iter().any(|key| count(key, group, &mut ask) > 0);
                 match (some, overtaken) {
                     (_, true) => None,
                     (true, false) => {
-                        self.shared.take_entries(number, requests).err().map(failure_reply)
+                        self.shared.send_group_read(number, requests).err().map(failure_reply)
                     }
                     (false, false) => {
-                        self.shared.readers.wait_on(number);
+                        self.shared.readers.record_vain_attempt(number);
                         None
                     }
                 }
@@ -186,7 +191,7 @@ impl RespFront {
         let reply = match overtaken {
             // The confirmation expired meanwhile.
             true => {
-                self.shared.readers.set_stage(number, Stage::New);
+                self.shared.readers.set_stage(number, ReaderStage::New);
                 self.shared.begin_reading(number, requests)
             }
             false => reply,
@@ -199,31 +204,31 @@ impl RespFront {
     /// Ends waits that are over, and lets the clients of changed streams try again.
     pub(super) fn serve_readers(&mut self, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
-        for (number, end) in self.shared.readers.take_ending(now_ms) {
-            self.end_by(number, end);
+        for (number, end) in self.shared.readers.take_ended_waits(now_ms) {
+            self.end_reader_wait(number, end);
         }
         self.shared.readers.note_time(now_ms);
         // The rest follows in the next turn ([read-10]).
         let mut left = WORK_PER_TURN;
         while left > 0
-            && let Some((key, groups)) = self.shared.readers.take_changed()
+            && let Some((key, groups)) = self.shared.readers.take_changed_key()
         {
             left = left.saturating_sub(1);
             for group in groups {
-                left = left.saturating_sub(self.let_consumers_try(&key, &group, requests));
+                left = left.saturating_sub(self.retry_consumers(&key, &group, requests));
             }
         }
         while left > 0
-            && let Some(number) = self.shared.readers.take_again()
+            && let Some(number) = self.shared.readers.take_retry()
         {
-            let reply = self.shared.read_here(number, requests);
+            let reply = self.shared.answer_from_local_state(number, requests);
             left = left.saturating_sub(1 + reply.as_ref().map_or(0, Vec::len) / BYTES_PER_WORK);
             if let Some(reply) = reply {
                 self.end_reading(number, &reply);
             }
         }
-        for asker in self.shared.readers.take_too_late() {
-            self.shared.waiting.unblocked.push((asker, false));
+        for asker in self.shared.readers.take_late_unblocks() {
+            self.shared.blocked_clients.unblock_results.push((asker, false));
         }
         if self.shared.readers.is_empty() && self.shared.events.is_awaited() {
             self.shared.events.await_entries(false);
@@ -231,28 +236,28 @@ impl RespFront {
     }
 
     /// Ends a wait without entries, or once the attempt in flight is complete.
-    fn end_by(&mut self, number: u64, end: End) {
+    fn end_reader_wait(&mut self, number: u64, end: WaitEnd) {
         let Some(reader) = self.shared.readers.get_mut(number) else {
             // Its client has got entries.
-            if let End::Unblocked(_, asker) = end {
-                self.shared.waiting.unblocked.push((asker, false));
+            if let WaitEnd::Unblocked(_, asker) = end {
+                self.shared.blocked_clients.unblock_results.push((asker, false));
             }
             return;
         };
-        if reader.stage() != Stage::Waiting {
+        if reader.stage() != ReaderStage::Waiting {
             match (reader.end, end) {
-                (Some(End::Unblocked(..)), End::Unblocked(_, asker)) => {
-                    self.shared.waiting.unblocked.push((asker, false));
+                (Some(WaitEnd::Unblocked(..)), WaitEnd::Unblocked(_, asker)) => {
+                    self.shared.blocked_clients.unblock_results.push((asker, false));
                 }
-                (Some(End::Unblocked(..)), End::Timeout) => {}
+                (Some(WaitEnd::Unblocked(..)), WaitEnd::Timeout) => {}
                 _ => reader.end = Some(end),
             }
             return;
         }
         let reply = match end {
-            End::Timeout => NULL_ARRAY,
-            End::Unblocked(how, asker) => {
-                self.shared.waiting.unblocked.push((asker, true));
+            WaitEnd::Timeout => NULL_ARRAY,
+            WaitEnd::Unblocked(how, asker) => {
+                self.shared.blocked_clients.unblock_results.push((asker, true));
                 if how == UnblockReply::Error { UNBLOCKED } else { NULL_ARRAY }
             }
         };
@@ -261,16 +266,11 @@ impl RespFront {
 
     /// Lets as many consumers of a group try again as there are entries for, in order of arrival.
     /// Returns the work that it took.
-    fn let_consumers_try(
-        &mut self,
-        key: &[u8],
-        group: &[u8],
-        requests: &mut dyn Requests,
-    ) -> usize {
-        let entries = undelivered(key, group, requests);
+    fn retry_consumers(&mut self, key: &[u8], group: &[u8], requests: &mut dyn Requests) -> usize {
+        let entries = count_undelivered(key, group, requests);
         let mut attempts = 0;
         while let Some(number) = self.shared.readers.next_consumer(key, group, entries, TRYING_MAX)
-            && self.shared.take_entries(number, requests).is_ok()
+            && self.shared.send_group_read(number, requests).is_ok()
         {
             attempts += 1;
         }
@@ -279,17 +279,17 @@ impl RespFront {
 
     /// Ends a wait with a reply.
     fn end_reading(&mut self, number: u64, reply: &[u8]) {
-        let Some(reader) = self.shared.readers.leave(number) else {
+        let Some(reader) = self.shared.readers.remove_reader(number) else {
             return;
         };
-        self.shared.readers.pass_on(&reader);
-        self.make_room(reply.len());
-        self.answer_blocked(reader.connection, reader.place, reply);
+        self.shared.readers.retry_other_readers(&reader);
+        self.free_memory(reply.len());
+        self.answer_blocked(reader.connection, reader.request_number, reply);
     }
 }
 
 /// Returns the number of entries that a group has not delivered in this node's state.
-fn undelivered(key: &[u8], group: &[u8], requests: &mut dyn Requests) -> u64 {
+fn count_undelivered(key: &[u8], group: &[u8], requests: &mut dyn Requests) -> u64 {
     count(key, group, &mut |query, reply| requests.query(query, reply))
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use quorate_replica::{front::Requests, status::Status};
 
 use super::{
-    settings::{ClusterMode, Cpu},
+    settings::{ClusterMode, CpuTime},
     shared::Shared,
     topology,
 };
@@ -59,20 +59,20 @@ pub(super) fn info(
         }
         let written = match section {
             "server" => server(&mut text, &status, shared, requests.wall_ms()),
-            "clients" => clients(&mut text, shared),
-            "memory" => memory(&mut text, shared),
-            "persistence" => persistence(&mut text),
+            "clients" => write_clients(&mut text, shared),
+            "memory" => write_memory(&mut text, shared),
+            "persistence" => write_persistence(&mut text),
             "stats" => stats(&mut text, shared),
-            "cpu" => cpu(&mut text, shared),
+            "cpu" => write_cpu(&mut text, shared),
             "errorstats" => shared.tally.errors.write(&mut text),
-            "replication" => topology::replication(&mut text, &status),
+            "replication" => topology::write_replication(&mut text, &status),
             "commandstats" => shared.tally.write_commandstats(&mut text),
             // Some clients, and redis-py's tests, read this line before they ask for slots.
             "cluster" => {
                 let enabled = u8::from(shared.settings.cluster_mode != ClusterMode::Off);
                 write!(text, "# Cluster\r\ncluster_enabled:{enabled}\r\n")
             }
-            _ => keyspace(&mut text, requests),
+            _ => write_keyspace(&mut text, requests),
         };
         written.expect("a string takes all text");
     }
@@ -100,7 +100,7 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
 
 /// Writes the memory of the process as the system reports it. `mem_clients_normal` is the part used
 /// for clients.
-fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
+fn write_memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     let memory = (shared.settings.memory)();
     write!(text, "# Memory\r\n")?;
     for (name, bytes) in [
@@ -110,7 +110,7 @@ fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
         ("total_system_memory", memory.system_bytes),
         ("maxmemory", 0),
     ] {
-        write!(text, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
+        write!(text, "{name}:{bytes}\r\n{name}_human:{}\r\n", format_bytes(bytes))?;
     }
     // Memory retained by the allocator counts as used.
     write!(text, "mem_fragmentation_ratio:1.00\r\nmaxmemory_policy:noeviction\r\n")?;
@@ -118,7 +118,7 @@ fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(text, "client_memory_max:{}\r\n", shared.settings.client_bytes_max)
 }
 
-fn human(bytes: u64) -> String {
+fn format_bytes(bytes: u64) -> String {
     let units = [("G", 30), ("M", 20), ("K", 10)];
     let unit = units.into_iter().find(|(_, shift)| bytes >> shift > 0);
     let Some((unit, shift)) = unit else {
@@ -129,7 +129,7 @@ fn human(bytes: u64) -> String {
 }
 
 /// Writes the number of keys in this node's state, which may lag behind that of the leader.
-fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
+fn write_keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_keyspace(&mut Encoder(&mut query));
     write!(text, "# Keyspace\r\n")?;
@@ -145,9 +145,9 @@ fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result 
     write!(text, "db0:{counts}\r\n")
 }
 
-fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
-    write!(text, "# Clients\r\nconnected_clients:{}\r\n", shared.roster.len())?;
-    let blocked = shared.waiting.len() + shared.readers.len();
+fn write_clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
+    write!(text, "# Clients\r\nconnected_clients:{}\r\n", shared.clients.len())?;
+    let blocked = shared.blocked_clients.len() + shared.readers.len();
     write!(text, "blocked_clients:{blocked}\r\n")?;
     write!(text, "monitor_clients:{}\r\n", shared.monitors.count())?;
     write!(text, "open_requests:{}\r\n", shared.tags.open())
@@ -155,12 +155,12 @@ fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
 
 /// Writes fields that clients check before they use a server. A node accepts clients only once its
 /// data is loaded, and its log saves every write.
-fn persistence(text: &mut String) -> std::fmt::Result {
+fn write_persistence(text: &mut String) -> std::fmt::Result {
     write!(text, "# Persistence\r\nloading:0\r\n")
 }
 
-fn cpu(text: &mut String, shared: &Shared) -> std::fmt::Result {
-    let Cpu { system_ms, user_ms } = (shared.settings.cpu)();
+fn write_cpu(text: &mut String, shared: &Shared) -> std::fmt::Result {
+    let CpuTime { system_ms, user_ms } = (shared.settings.cpu)();
     write!(text, "# CPU\r\n")?;
     for (name, ms) in [("sys", system_ms), ("user", user_ms)] {
         write!(text, "used_cpu_{name}:{}.{:03}000\r\n", ms / 1000, ms % 1000)?;
@@ -169,17 +169,17 @@ fn cpu(text: &mut String, shared: &Shared) -> std::fmt::Result {
 }
 
 fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
-    let connections = shared.roster.connections_total;
+    let connections = shared.clients.connections_total;
     write!(text, "# Stats\r\ntotal_connections_received:{connections}\r\n")?;
     shared.traffic.write(text)?;
     let (hits, misses) = shared.tally.hits_and_misses();
     write!(text, "keyspace_hits:{hits}\r\nkeyspace_misses:{misses}\r\nevicted_keys:0\r\n")?;
     write!(text, "total_error_replies:{}\r\n", shared.tally.errors.total())?;
-    let [clients, keys, prefixes] = shared.tracking.counts();
+    let [clients, keys, prefixes] = shared.tracking.table_counts();
     write!(text, "tracking_clients:{clients}\r\ntracking_total_keys:{keys}\r\n")?;
     write!(text, "tracking_total_prefixes:{prefixes}\r\n")?;
-    write!(text, "monitors_disconnected:{}\r\n", shared.monitors.cut)?;
-    let [channels, patterns, shards] = shared.channels.counts();
+    write!(text, "monitors_disconnected:{}\r\n", shared.monitors.disconnected_count)?;
+    let [channels, patterns, shards] = shared.channels.subscribed_counts();
     write!(
         text,
         "pubsub_channels:{channels}\r\npubsub_patterns:{patterns}\r\n\
@@ -189,11 +189,11 @@ fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::human;
+    use super::format_bytes;
 
     #[test]
     fn bytes_are_shown_as_redis_shows_them() {
-        let shown = [0, 1023, 1024, 1536, 25_276_510_208, u64::MAX].map(human);
+        let shown = [0, 1023, 1024, 1536, 25_276_510_208, u64::MAX].map(format_bytes);
         let expected = ["0B", "1023B", "1.00K", "1.50K", "23.54G", "17179869183.99G"];
         assert_eq!(shown, expected);
     }

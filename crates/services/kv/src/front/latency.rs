@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, fmt::Write as _};
 
 use super::{
-    slow::{SLOW_MS, Split},
+    slow::{LatencySplit, SLOW_MS},
     subcommands,
 };
 use crate::{
@@ -28,23 +28,23 @@ struct Sample {
 #[derive(Debug)]
 struct Event {
     name: &'static str,
-    what: &'static str,
+    event_name: &'static str,
     /// Samples, oldest first.
     samples: VecDeque<Sample>,
     /// Maximum latency in milliseconds since the last RESET.
-    most_ms: u64,
+    max_ms: u64,
 }
 
 impl Event {
-    const fn new(name: &'static str, what: &'static str) -> Self {
-        Self { name, what, samples: VecDeque::new(), most_ms: 0 }
+    const fn new(name: &'static str, event_name: &'static str) -> Self {
+        Self { name, event_name, samples: VecDeque::new(), max_ms: 0 }
     }
 
     fn add(&mut self, ms: u64, now_ms: u64) {
         if ms < SLOW_MS {
             return;
         }
-        self.most_ms = self.most_ms.max(ms);
+        self.max_ms = self.max_ms.max(ms);
         let at_s = now_ms / 1000;
         match self.samples.back_mut() {
             Some(last) if last.at_s == at_s => last.ms = last.ms.max(ms),
@@ -59,7 +59,7 @@ impl Event {
 
     /// Resets the event. Returns whether it had samples.
     fn reset(&mut self) -> bool {
-        self.most_ms = 0;
+        self.max_ms = 0;
         let had = !self.samples.is_empty();
         self.samples.clear();
         had
@@ -80,18 +80,18 @@ impl Default for Latency {
 }
 
 impl Latency {
-    pub(super) fn add(&mut self, split: Split, now_ms: u64) {
-        let Split { took_ms, waited_ms } = split;
+    pub(super) fn add(&mut self, split: LatencySplit, now_ms: u64) {
+        let LatencySplit { took_ms, waited_ms } = split;
         let parts = [took_ms, waited_ms, took_ms - waited_ms];
         for (event, ms) in self.0.iter_mut().zip(parts) {
             event.add(ms, now_ms);
         }
     }
 
-    pub(super) fn answer(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+    pub(super) fn answer_latency(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         match &*arguments.at(1).to_ascii_lowercase() {
-            b"latest" => self.latest(r),
-            b"history" => self.history(arguments.at(2), r),
+            b"latest" => self.write_latest(r),
+            b"history" => self.write_history(arguments.at(2), r),
             b"reset" => {
                 let named = arguments.from(2);
                 let wanted = |event: &Event| {
@@ -108,7 +108,7 @@ impl Latency {
         }
     }
 
-    fn latest(&self, r: &mut Reply<'_>) {
+    fn write_latest(&self, r: &mut Reply<'_>) {
         let known = || {
             let events = self.0.iter();
             events.filter_map(|event| Some((event, event.samples.back()?)))
@@ -119,11 +119,11 @@ impl Latency {
             r.bulk(event.name.as_bytes());
             r.integer(integer(last.at_s));
             r.integer(integer(last.ms));
-            r.integer(integer(event.most_ms));
+            r.integer(integer(event.max_ms));
         }
     }
 
-    fn history(&self, name: &[u8], r: &mut Reply<'_>) {
+    fn write_history(&self, name: &[u8], r: &mut Reply<'_>) {
         let mut events = self.0.iter();
         let event = events.find(|event| name.eq_ignore_ascii_case(event.name.as_bytes()));
         let samples = || event.into_iter().flat_map(|event| &event.samples);
@@ -138,7 +138,7 @@ impl Latency {
     fn report(&self) -> String {
         let mut text = String::new();
         for event in self.0.iter().filter(|event| !event.samples.is_empty()) {
-            let Event { name, what, samples, most_ms } = event;
+            let Event { name, event_name: what, samples, max_ms: most_ms } = event;
             let total: u64 = samples.iter().map(|sample| sample.ms).sum();
             let seconds = samples.len();
             let average_ms = total / u64::try_from(seconds).unwrap_or(1).max(1);

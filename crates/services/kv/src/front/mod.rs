@@ -3,7 +3,9 @@
 use quorate_access::{Checker, PendingChecks};
 use quorate_core::time::Time;
 use quorate_replica::{
-    front::{Completion, ConnectionId, Endpoints, Failure, Front, Refused, Requests, State, Tag},
+    front::{
+        Completion, ConnectionId, Endpoints, Failure, Front, RefusalCounts, Requests, State, Tag,
+    },
     pressure::heaviest,
 };
 use rustc_hash::FxHashMap;
@@ -50,9 +52,9 @@ use self::{
     access::Login,
     connection::{Connection, HTTP, starts_http},
     roster::ClientEntry,
-    shared::{Owner, Shared, Target},
+    shared::{CompletionOwner, Shared, Target},
 };
-pub use settings::{ClusterMode, Cpu, Memory, Settings};
+pub use settings::{ClusterMode, CpuTime, Memory, Settings};
 
 /// Returns the maximum number of bytes that an incomplete request on one connection may occupy in
 /// the reactor.
@@ -76,7 +78,7 @@ impl RespFront {
 
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
-        self.shared.desk = PendingChecks::new(checker);
+        self.shared.password_checks = PendingChecks::new(checker);
         self
     }
 
@@ -88,18 +90,18 @@ impl RespFront {
     }
 
     /// Disconnects a client. Its unsent replies are lost.
-    fn cut(&mut self, connection: ConnectionId) {
+    fn disconnect_client(&mut self, connection: ConnectionId) {
         if let Some(client) = self.connections.get_mut(&connection) {
-            client.cut();
-            client.hurry_wait(&mut self.shared);
-            client.recount(&mut self.shared);
-            client.mark(&mut self.shared);
+            client.drop_connection();
+            client.request_early_timeout(&mut self.shared);
+            client.update_charged_bytes(&mut self.shared);
+            client.queue_for_reactor(&mut self.shared);
         }
     }
 
     /// Disconnects the clients with the most memory until `bytes` more bytes fit ([hold-1]). This
     /// affects slow readers rather than the receiver of the next message.
-    fn make_room(&mut self, bytes: usize) {
+    fn free_memory(&mut self, bytes: usize) {
         while self.shared.is_full(bytes) {
             let held = self.connections.iter().map(|(id, client)| (*id, client.held_bytes()));
             let of = self.shared.settings.client_bytes_max;
@@ -107,10 +109,10 @@ impl RespFront {
             else {
                 return;
             };
-            if self.closing(id) {
+            if self.should_close(id) {
                 return;
             }
-            self.cut(id);
+            self.disconnect_client(id);
             if let Some(untold) =
                 self.shared.oversized_clients.allow_line(Time(self.shared.tally.now_ms * 1000))
             {
@@ -128,24 +130,29 @@ impl RespFront {
     #[cold]
     fn show_monitors(&mut self, requests: &dyn Requests) {
         let lines = self.shared.monitors.take_lines();
-        for watcher in self.shared.monitors.all() {
-            self.make_room(lines.len());
+        for watcher in self.shared.monitors.connections() {
+            self.free_memory(lines.len());
             if let Some(client) = self.connections.get_mut(&watcher) {
                 client.end_forbidden_streams(&mut self.shared, requests);
                 client.watch_lines(&lines, &mut self.shared);
-                client.recount(&mut self.shared);
-                client.mark(&mut self.shared);
+                client.update_charged_bytes(&mut self.shared);
+                client.queue_for_reactor(&mut self.shared);
             }
         }
-        self.shared.monitors.reuse(lines);
+        self.shared.monitors.reuse_buffer(lines);
     }
 }
 
 impl Front for RespFront {
-    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
+    fn handle_opened(
+        &mut self,
+        connection: ConnectionId,
+        ends: Endpoints,
+        requests: &mut dyn Requests,
+    ) {
         let now_ms = requests.wall_ms();
-        let login = Login::new(ends.who.clone());
-        let seat = self.shared.roster.enter(ClientEntry {
+        let login = Login::new(ends.identity.clone());
+        let seat = self.shared.clients.add_client(ClientEntry {
             id: connection,
             user: login.name().to_owned(),
             endpoints: ends,
@@ -158,7 +165,7 @@ impl Front for RespFront {
         self.connections.insert(connection, Connection::new(connection, seat, login));
     }
 
-    fn received(
+    fn receive_bytes(
         &mut self,
         connection: ConnectionId,
         bytes: &[u8],
@@ -169,16 +176,16 @@ impl Front for RespFront {
         };
         self.shared.tally.set_clock(requests.wall_ms());
         self.shared.traffic.sample(requests.wall_ms());
-        let used = receive(client, bytes, &mut self.shared, requests);
+        let used = receive_requests(client, bytes, &mut self.shared, requests);
         self.shared.traffic.add_received(used);
-        client.recount(&mut self.shared);
+        client.update_charged_bytes(&mut self.shared);
         client.update_entry(requests.wall_ms(), &mut self.shared);
-        client.mark(&mut self.shared);
-        for killed in std::mem::take(&mut self.shared.killed) {
-            self.cut(killed);
+        client.queue_for_reactor(&mut self.shared);
+        for killed in std::mem::take(&mut self.shared.clients_to_kill) {
+            self.disconnect_client(killed);
         }
-        for (key, readers) in std::mem::take(&mut self.shared.forgotten) {
-            readers.into_iter().for_each(|reader| self.invalidate(reader, Some(&key)));
+        for (key, readers) in std::mem::take(&mut self.shared.evicted_keys) {
+            readers.into_iter().for_each(|reader| self.send_invalidation(reader, Some(&key)));
         }
         self.shared.sign_slow();
         if self.shared.monitors.has_lines() {
@@ -187,11 +194,11 @@ impl Front for RespFront {
         used
     }
 
-    fn ready(&self, connection: ConnectionId) -> bool {
-        self.connections.get(&connection).is_some_and(Connection::ready)
+    fn accepts_input(&self, connection: ConnectionId) -> bool {
+        self.connections.get(&connection).is_some_and(Connection::can_accept_request)
     }
 
-    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+    fn handle_completion(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
         let tag = match completion {
             Completion::Written(tag, _)
             | Completion::InMemory(tag, _)
@@ -201,65 +208,68 @@ impl Front for RespFront {
             | Completion::Failed(tag, _) => tag,
         };
         // The connection was closed, or the completion is a duplicate.
-        let Some(owner) = self.shared.tags.take(tag) else {
+        let Some(owner) = self.shared.tags.release(tag) else {
             return;
         };
         self.shared.tally.set_clock(requests.wall_ms());
         match (owner.target, completion) {
             (Target::Claim(number), Completion::Written(_, reply)) => {
-                return self.claimed(number, Ok(reply), requests);
+                return self.handle_claim(number, Ok(reply), requests);
             }
             (Target::Claim(number), Completion::Failed(_, failure)) => {
-                return self.claimed(number, Err(failure), requests);
+                return self.handle_claim(number, Err(failure), requests);
             }
             (Target::Claim(number), _) => {
-                return self.claimed(number, Err(Failure::Unknown), requests);
+                return self.handle_claim(number, Err(Failure::Unknown), requests);
             }
             (Target::Reader(number), completion) => {
-                return self.attempted(number, completion, requests);
+                return self.handle_attempt(number, completion, requests);
             }
             (Target::Announcement, completion) => {
                 let is_decided = matches!(completion, Completion::Written(..));
-                return self.shared.census.ended(is_decided, requests.wall_ms());
+                return self.shared.census.end_announcement(is_decided, requests.wall_ms());
             }
-            (Target::Line, _) => return,
-            (Target::Place(_) | Target::Run, _) => {}
+            (Target::QueueCommand, _) => return,
+            (Target::Request(_) | Target::ReadRun, _) => {}
         }
         let Some(client) = self.connections.get_mut(&owner.connection) else {
             return;
         };
         match (completion, owner.target) {
-            (Completion::Written(_, reply), Target::Place(number)) => {
-                client.written(number, reply, &mut self.shared);
+            (Completion::Written(_, reply), Target::Request(number)) => {
+                client.complete_write(number, reply, &mut self.shared);
             }
-            (Completion::Registered(_, session), Target::Place(number)) => {
-                client.registered(number, session, &mut self.shared);
+            (Completion::Registered(_, session), Target::Request(number)) => {
+                client.attach_new_session(number, session, &mut self.shared);
             }
-            (Completion::Read(_), Target::Place(_)) => client.read_in_order(),
-            (Completion::Failed(_, failure), Target::Place(number)) => {
-                client.place_failed(number, failure, &mut self.shared, requests);
+            (Completion::Read(_), Target::Request(_)) => client.count_in_order_read(),
+            (Completion::Failed(_, failure), Target::Request(number)) => {
+                client.handle_failed_request(number, failure, &mut self.shared, requests);
             }
-            (Completion::Readable(_), Target::Run) => {
-                client.readable(tag, &mut self.shared, requests);
+            (Completion::Readable(_), Target::ReadRun) => {
+                client.answer_reads(tag, &mut self.shared, requests);
             }
-            (Completion::Failed(_, failure), Target::Run) => {
+            (Completion::Failed(_, failure), Target::ReadRun) => {
                 client.run_failed(tag, failure, &mut self.shared);
             }
             // The completion is of another kind than the request, so the outcome is unknown.
-            (_, Target::Place(number)) => {
-                client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
+            (_, Target::Request(number)) => {
+                client.handle_failed_request(number, Failure::Unknown, &mut self.shared, requests);
             }
-            (_, Target::Run) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
-            (_, Target::Claim(_) | Target::Reader(_) | Target::Announcement | Target::Line) => {}
+            (_, Target::ReadRun) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
+            (
+                _,
+                Target::Claim(_) | Target::Reader(_) | Target::Announcement | Target::QueueCommand,
+            ) => {}
         }
         client.advance(&mut self.shared, requests);
-        client.recount(&mut self.shared);
-        client.mark(&mut self.shared);
+        client.update_charged_bytes(&mut self.shared);
+        client.queue_for_reactor(&mut self.shared);
         self.shared.sign_slow();
     }
 
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
-        let Some(Owner { connection, target: Target::Place(number) }) =
+        let Some(CompletionOwner { connection, target: Target::Request(number) }) =
             self.shared.tags.get(tag).copied()
         else {
             return;
@@ -270,40 +280,40 @@ impl Front for RespFront {
         }
     }
 
-    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+    fn deliver_notice(&mut self, subject: &[u8], message: &[u8]) {
         if subject == notice::WAITS {
-            return self.shared.waiting.note_applied();
+            return self.shared.blocked_clients.note_applied();
         }
         if subject == notice::ALL_CHANGED {
             self.shared.readers.note_all_changed();
             self.shared.census.note_missed();
-            return self.tell_all_changed();
+            return self.invalidate_all_keys();
         }
         if subject == notice::ANNOUNCED {
             return self.note_announced(message);
         }
         match subject.split_first() {
-            Some((&notice::CHANGED, key)) => self.tell_changed(key),
+            Some((&notice::CHANGED, key)) => self.invalidate_key(key),
             Some((&notice::STREAM, key)) => self.shared.readers.note_changed(key),
-            Some((&notice::CHANNEL, channel)) => self.publish(channel, message),
-            Some((&notice::SHARD, channel)) => self.publish_to_shard(channel, message),
+            Some((&notice::CHANNEL, channel)) => self.deliver_message(channel, message),
+            Some((&notice::SHARD, channel)) => self.deliver_shard_message(channel, message),
             _ => {}
         }
     }
 
     fn half_closed(&mut self, connection: ConnectionId, _: &mut dyn Requests) {
         if let Some(client) = self.connections.get_mut(&connection) {
-            client.hurry_wait(&mut self.shared);
+            client.request_early_timeout(&mut self.shared);
         }
     }
 
     fn is_eager(&self) -> bool {
-        self.shared.waiting.is_eager() || self.shared.readers.is_eager()
+        self.shared.blocked_clients.is_eager() || self.shared.readers.is_eager()
     }
 
     fn wake_ms(&self) -> Option<u64> {
         let wakes = [
-            self.shared.waiting.wake_ms(),
+            self.shared.blocked_clients.wake_ms(),
             self.shared.readers.wake_ms(),
             self.shared.census.wake_ms(),
             self.shared.wake_ms(),
@@ -314,7 +324,7 @@ impl Front for RespFront {
     fn next_dirty(&mut self) -> Option<ConnectionId> {
         while let Some(connection) = self.shared.dirty.pop_front() {
             if let Some(client) = self.connections.get_mut(&connection) {
-                client.unmark();
+                client.clear_queued();
                 return Some(connection);
             }
         }
@@ -326,9 +336,9 @@ impl Front for RespFront {
         client.map_or(&[], Connection::output)
     }
 
-    fn sent(&mut self, connection: ConnectionId, count: usize) {
+    fn record_sent(&mut self, connection: ConnectionId, count: usize) {
         if let Some(client) = self.connections.get_mut(&connection) {
-            client.sent(count, &mut self.shared);
+            client.handle_sent(count, &mut self.shared);
             self.shared.traffic.add_sent(count);
         }
     }
@@ -337,8 +347,11 @@ impl Front for RespFront {
         self.shared.held_bytes
     }
 
-    fn refused(&self) -> Refused {
-        Refused { forbidden: self.shared.forbidden, wrong_passwords: self.shared.wrong_passwords }
+    fn refusal_counts(&self) -> RefusalCounts {
+        RefusalCounts {
+            forbidden: self.shared.forbidden_requests,
+            wrong_passwords: self.shared.wrong_passwords,
+        }
     }
 
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {
@@ -346,25 +359,25 @@ impl Front for RespFront {
         client.map_or(0, Connection::held_bytes)
     }
 
-    fn closing(&self, connection: ConnectionId) -> bool {
-        self.connections.get(&connection).is_none_or(Connection::closing)
+    fn should_close(&self, connection: ConnectionId) -> bool {
+        self.connections.get(&connection).is_none_or(Connection::can_close)
     }
 
-    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+    fn handle_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         let Some(mut client) = self.connections.remove(&connection) else {
             return;
         };
         self.shared.held_bytes -= client.held_bytes();
-        if let Some(tag) = client.leave(&mut self.shared) {
-            self.shared.tags.take(tag);
-            requests.forget(tag);
+        if let Some(tag) = client.remove_from_shared(&mut self.shared) {
+            self.shared.tags.release(tag);
+            requests.drop_requests(tag);
         }
-        if let Some(ticket) = client.ticket() {
-            self.shared.desk.forget(ticket);
+        if let Some(ticket) = client.check_ticket() {
+            self.shared.password_checks.forget(ticket);
         }
         for tag in client.open_tags() {
-            self.shared.tags.take(tag);
-            requests.forget(tag);
+            self.shared.tags.release(tag);
+            requests.drop_requests(tag);
         }
     }
 
@@ -381,36 +394,36 @@ impl Front for RespFront {
         self.shared.tags.open()
     }
 
-    fn poll(&mut self, requests: &mut dyn Requests) {
-        while let Some((ticket, owner, fits)) = self.shared.desk.verdict() {
+    fn run_turn(&mut self, requests: &mut dyn Requests) {
+        while let Some((ticket, owner, fits)) = self.shared.password_checks.verdict() {
             let Some(client) = self.connections.get_mut(&owner) else {
                 continue;
             };
-            client.judged(ticket, fits, &mut self.shared, requests);
-            client.recount(&mut self.shared);
-            client.mark(&mut self.shared);
+            client.handle_check_result(ticket, fits, &mut self.shared, requests);
+            client.update_charged_bytes(&mut self.shared);
+            client.queue_for_reactor(&mut self.shared);
         }
-        for connection in self.shared.take_patient(requests) {
+        for connection in self.shared.take_deferred(requests) {
             if let Some(client) = self.connections.get_mut(&connection) {
-                client.end_permission_wait();
-                client.mark(&mut self.shared);
+                client.stop_deferring();
+                client.queue_for_reactor(&mut self.shared);
             }
         }
         if self.shared.users_changed(requests) {
             for client in self.connections.values_mut() {
                 client.end_forbidden_streams(&mut self.shared, requests);
-                client.mark(&mut self.shared);
+                client.queue_for_reactor(&mut self.shared);
             }
         }
-        self.tell_new_master(requests);
+        self.notify_new_master(requests);
         self.serve_readers(requests);
-        self.announce(requests);
+        self.announce_subscriptions(requests);
         self.serve_line(requests);
     }
 }
 
 /// Handles requests while the connection accepts them. Returns the number of bytes consumed.
-fn receive(
+fn receive_requests(
     client: &mut Connection,
     bytes: &[u8],
     shared: &mut Shared,
@@ -419,8 +432,8 @@ fn receive(
     let bytes_max = requests.command_bytes_max();
     let mut used = 0;
     // Lent, because the arguments borrow from the parser while the connection changes.
-    let mut parser = client.lend_parser();
-    while client.takes() {
+    let mut parser = client.take_parser();
+    while client.can_receive() {
         match parser.parse(&bytes[used..], bytes_max) {
             Ok(Parsed::Incomplete { used: more }) => {
                 used += more;
@@ -432,7 +445,7 @@ fn receive(
                 client.refuse_unread(&refusals::too_big(bytes_max), shared);
             }
             Ok(Parsed::Request { arguments, used: more }) => {
-                if client.must_wait(&arguments, shared, requests) {
+                if client.must_defer(&arguments, shared, requests) {
                     break;
                 }
                 let in_line = bytes[used] != b'*';
@@ -446,12 +459,12 @@ fn receive(
                 }
             }
             Err(ProtocolError::Tls) => client.end_foreign("TLS", shared, requests),
-            Err(error) => client.end_with(&format!("ERR Protocol error: {error}"), shared),
+            Err(error) => client.close_with_error(&format!("ERR Protocol error: {error}"), shared),
         }
     }
     client.return_parser(parser);
-    client.crowds(used < bytes.len());
+    client.note_unparsed_input(used < bytes.len());
     client.advance(shared, requests);
     // Any input after QUIT or after invalid input is discarded.
-    if client.ending() { bytes.len() } else { used }
+    if client.is_ending() { bytes.len() } else { used }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use quorate_replica::front::ConnectionId;
 
-use super::{buffers::fresh, slow::Note};
+use super::{buffers::clear_buffer, slow::CommandNote};
 use crate::{
     command::{Handler, Local, Spec},
     resp::request::{self, Arguments},
@@ -14,7 +14,7 @@ use crate::{
 /// Maximum number of unsent bytes of a monitor, and of bytes of lines per turn. Beyond it, a
 /// monitor is disconnected, since otherwise it would miss lines without notice.
 pub(super) const UNSENT_BYTES_MAX: usize = 1024 * 1024;
-pub(super) const CUT: &str =
+pub(super) const MONITOR_TOO_SLOW: &str =
     "ERR MONITOR ended: this client reads too slowly, or the node has no memory for more lines";
 
 #[derive(Debug, Default)]
@@ -23,12 +23,12 @@ pub(super) struct Monitors {
     /// Lines to send.
     lines: Vec<u8>,
     /// Number of monitors disconnected since the start because they read too slowly.
-    pub(super) cut: u64,
+    pub(super) disconnected_count: u64,
 }
 
 impl Monitors {
     #[inline]
-    pub(super) fn any(&self) -> bool {
+    pub(super) fn has_monitors(&self) -> bool {
         !self.watchers.is_empty()
     }
 
@@ -36,18 +36,18 @@ impl Monitors {
         self.watchers.len()
     }
 
-    pub(super) fn enter(&mut self, connection: ConnectionId) {
+    pub(super) fn add_monitor(&mut self, connection: ConnectionId) {
         self.watchers.insert(connection);
     }
 
-    pub(super) fn leave(&mut self, connection: ConnectionId) {
+    pub(super) fn remove_monitor(&mut self, connection: ConnectionId) {
         self.watchers.remove(&connection);
         if self.watchers.is_empty() {
             self.lines = Vec::new();
         }
     }
 
-    pub(super) fn all(&self) -> Vec<ConnectionId> {
+    pub(super) fn connections(&self) -> Vec<ConnectionId> {
         self.watchers.iter().copied().collect()
     }
 
@@ -60,22 +60,22 @@ impl Monitors {
     }
 
     /// Reuses the buffer of sent lines.
-    pub(super) fn reuse(&mut self, mut lines: Vec<u8>) {
-        if self.any() {
-            fresh(&mut lines);
+    pub(super) fn reuse_buffer(&mut self, mut lines: Vec<u8>) {
+        if self.has_monitors() {
+            clear_buffer(&mut lines);
             self.lines = lines;
         }
     }
 
     /// Adds a command from the client with the address `peer`, formatted as in Redis.
-    pub(super) fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
+    pub(super) fn add_command(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
         // A monitor that gets more than this is disconnected anyway.
         if self.lines.len() >= UNSENT_BYTES_MAX {
             return;
         }
         let (seconds, micros) = (now_ms / 1000, now_ms % 1000 * 1000);
         let mut line = format!("+{seconds}.{micros:06} [0 {peer}]");
-        for word in Note::of(arguments).0 {
+        for word in CommandNote::from_arguments(arguments).0 {
             line.push(' ');
             request::quote(&word, &mut line);
         }
@@ -102,7 +102,7 @@ pub(super) const fn is_hidden(spec: &Spec) -> bool {
 }
 
 /// Returns the name of an inner command, as in `QUORATE SEQ number …` or `COMMAND GETKEYS …`.
-pub(super) fn inner<'a>(spec: &Spec, arguments: &Arguments<'a>) -> Option<&'a [u8]> {
+pub(super) fn inner_command_name<'a>(spec: &Spec, arguments: &Arguments<'a>) -> Option<&'a [u8]> {
     let at = match spec.handler {
         Handler::Local(Local::Quorate) => 3,
         Handler::Local(Local::Command) => 2,

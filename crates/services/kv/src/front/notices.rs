@@ -6,24 +6,24 @@ use super::{RespFront, channels::MatchedBy, connection::Connection, switching::S
 
 impl RespFront {
     /// Notifies subscribers of `+switch-master` of a new leader.
-    pub(super) fn tell_new_master(&mut self, requests: &dyn Requests) {
+    pub(super) fn notify_new_master(&mut self, requests: &dyn Requests) {
         if !self.shared.channels.has_receivers() {
-            return self.shared.switching.rest();
+            return self.shared.switching.discard_master();
         }
         for message in self.shared.switching.messages(requests) {
-            self.publish(SWITCH_MASTER, message.as_bytes());
+            self.deliver_message(SWITCH_MASTER, message.as_bytes());
         }
     }
 
     /// Sends a message on a channel to this node's subscribers.
-    pub(super) fn publish(&mut self, channel: &[u8], message: &[u8]) {
+    pub(super) fn deliver_message(&mut self, channel: &[u8], message: &[u8]) {
         for (listener, pattern) in self.shared.channels.receivers(channel) {
             let how = pattern.as_deref().map_or(MatchedBy::Channel, MatchedBy::Pattern);
             self.send_to_subscriber(listener, how, channel, message);
         }
     }
 
-    pub(super) fn publish_to_shard(&mut self, channel: &[u8], message: &[u8]) {
+    pub(super) fn deliver_shard_message(&mut self, channel: &[u8], message: &[u8]) {
         for listener in self.shared.channels.shard_receivers(channel) {
             self.send_to_subscriber(listener, MatchedBy::Shard, channel, message);
         }
@@ -31,25 +31,25 @@ impl RespFront {
 
     /// Sends an invalidation for `key` to every client that may have cached it.
     #[cold]
-    pub(super) fn tell_changed(&mut self, key: &[u8]) {
-        for client in self.shared.tracking.take(key) {
-            self.invalidate(client, Some(key));
+    pub(super) fn invalidate_key(&mut self, key: &[u8]) {
+        for client in self.shared.tracking.take_readers(key) {
+            self.send_invalidation(client, Some(key));
         }
     }
 
     #[cold]
-    pub(super) fn tell_all_changed(&mut self) {
-        self.shared.tracking.take_all();
+    pub(super) fn invalidate_all_keys(&mut self) {
+        self.shared.tracking.clear_keys();
         let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
-        all.into_iter().for_each(|client| self.invalidate(client, None));
+        all.into_iter().for_each(|client| self.send_invalidation(client, None));
     }
 
     /// Invalidates a key, or all if `None`, at a client or the one to which it redirects notices.
-    pub(super) fn invalidate(&mut self, client: ConnectionId, key: Option<&[u8]>) {
-        let Some(told) = self.connections.get(&client).and_then(Connection::notified) else {
+    pub(super) fn send_invalidation(&mut self, client: ConnectionId, key: Option<&[u8]>) {
+        let Some(told) = self.connections.get(&client).and_then(Connection::notice_receiver) else {
             return;
         };
-        self.make_room(key.map_or(0, <[u8]>::len));
+        self.free_memory(key.map_or(0, <[u8]>::len));
         let is_open = self.connections.contains_key(&told);
         let told = if is_open { told } else { client };
         if let Some(receiver) = self.connections.get_mut(&told) {
@@ -58,8 +58,8 @@ impl RespFront {
             } else {
                 receiver.send_broken(&mut self.shared);
             }
-            receiver.recount(&mut self.shared);
-            receiver.mark(&mut self.shared);
+            receiver.update_charged_bytes(&mut self.shared);
+            receiver.queue_for_reactor(&mut self.shared);
         }
     }
 
@@ -70,11 +70,11 @@ impl RespFront {
         channel: &[u8],
         message: &[u8],
     ) {
-        self.make_room(message.len());
+        self.free_memory(message.len());
         if let Some(client) = self.connections.get_mut(&listener) {
             client.send_message(how, channel, message, &mut self.shared);
-            client.recount(&mut self.shared);
-            client.mark(&mut self.shared);
+            client.update_charged_bytes(&mut self.shared);
+            client.queue_for_reactor(&mut self.shared);
         }
     }
 }

@@ -12,15 +12,15 @@ use std::{collections::VecDeque, ops::Range};
 use quorate_replica::front::{ConnectionId, Failure, Requests, Sequenced, State as Moment, Tag};
 
 use super::{
-    asked::{Freshness, Query, Read, Write, WriteKind},
-    buffers::fresh,
+    asked::{AnswerUse, Freshness, Read, Write, WriteKind},
+    buffers::clear_buffer,
     channels::{Names, Subscriptions},
-    refusals::{FULL, failure_text},
-    returning::Returning,
+    refusals::{MEMORY_IS_FULL, failure_text},
+    returning::LargeReplyLimit,
     roster::ClientSlot,
     shared::{Shared, Target},
-    tally::{Stamp, Tally},
-    transaction::{Watching, without_absent_versions},
+    tally::{CommandStatistics, RequestStamp},
+    transaction::{WatchedKeys, without_absent_versions},
 };
 use crate::{
     command::SubscriptionKind,
@@ -36,13 +36,13 @@ use crate::{
 /// Maximum capacity in bytes of the output buffer of an idle connection.
 const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
 /// Number of requests for which an idle connection keeps memory.
-const IDLE_PLACES: usize = 64;
+const IDLE_REQUESTS: usize = 64;
 /// Number of unsent bytes above which even accepted reads are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
 /// Sends a write to the replica. If `lasting`, the reply waits until the write is on stable storage
 /// at a quorum.
-pub(super) fn ask(
+pub(super) fn send_write(
     requests: &mut dyn Requests,
     tag: Tag,
     (at, lasting): (Option<Sequenced>, bool),
@@ -70,50 +70,50 @@ pub(super) type RunQuery<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Fail
 #[derive(Debug)]
 enum State {
     /// The rendered reply waits for earlier replies.
-    Done(Vec<u8>),
-    Writing(Tag),
+    Answered(Vec<u8>),
+    WriteInFlight(Tag),
     /// The client is blocked, or the reply depends on another client's blocked request.
-    Parked,
+    Blocked,
     /// The write waits for earlier reads.
-    Held(Write),
+    UnsentWrite(Write),
     /// The read waits for earlier writes, or belongs to a run in flight.
-    Reading(Read),
+    PendingRead(Read),
     /// The read was sent in order, to be executed between the writes before and after it.
-    InOrder(Tag, Read),
+    InOrderRead(Tag, Read),
 }
 
 #[derive(Debug)]
-struct Place {
+struct OrderedRequest {
     state: State,
-    stamp: Stamp,
+    stamp: RequestStamp,
     version: Version,
     /// True if the client has turned off the reply.
-    silent: bool,
+    is_silent: bool,
     bytes: usize,
-    returning: bool,
+    may_have_large_reply: bool,
 }
 
 /// Reads among the requests `from..to` that share one confirmation.
 #[derive(Debug)]
-struct Run {
+struct ReadRun {
     tag: Tag,
     from: u64,
     to: u64,
-    reads: usize,
+    read_count: usize,
 }
 
 /// A connection's unanswered requests in order, with unsent replies.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct RequestOrder {
     pub(super) output: Vec<u8>,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: RequestStamp,
     /// True if the client has turned off the reply to the current request.
-    pub(super) silent: bool,
+    pub(super) is_silent: bool,
     /// True if the current request, if it is a write, is answered only once it is on stable storage
     /// at a quorum.
-    pub(super) lasting: bool,
-    seat: ClientSlot,
-    places: VecDeque<Place>,
+    pub(super) awaits_durability: bool,
+    client_slot: ClientSlot,
+    requests: VecDeque<OrderedRequest>,
     /// Messages, each with a number: it follows the replies to all requests below that number.
     notices: VecDeque<(u64, Vec<u8>)>,
     /// Number of the first unanswered request.
@@ -127,78 +127,80 @@ pub(super) struct Order {
     /// Number above all writes that were sent.
     sent_below: u64,
     /// Number of unsent writes.
-    held: usize,
+    unsent_writes: usize,
     /// Number of reads in runs in flight.
     open_reads: usize,
-    runs: VecDeque<Run>,
+    runs: VecDeque<ReadRun>,
     /// Total size in bytes of unanswered requests.
     pub(super) open_bytes: usize,
     /// Total size in bytes of replies and messages that wait for earlier replies.
-    done_bytes: usize,
+    waiting_reply_bytes: usize,
     /// Total size in bytes of buffered reads and unsent writes.
-    kept_bytes: usize,
+    queued_bytes: usize,
     /// Bytes charged to the shared memory limit.
-    counted: usize,
+    charged_bytes: usize,
     /// Writes in flight that may have large replies.
-    pub(super) returning: Returning,
+    pub(super) large_replies: LargeReplyLimit,
 }
 
-impl Order {
-    pub(super) fn new(seat: ClientSlot) -> Self {
-        Self { seat, ..Self::default() }
+impl RequestOrder {
+    pub(super) fn new(client_slot: ClientSlot) -> Self {
+        Self { client_slot, ..Self::default() }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.requests.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.requests.is_empty()
     }
 
     /// Returns the number of bytes of unsent replies.
-    pub(super) const fn buffered(&self) -> usize {
-        self.output.len() + self.done_bytes
+    pub(super) const fn unsent_bytes(&self) -> usize {
+        self.output.len() + self.waiting_reply_bytes
     }
 
-    pub(super) const fn counted(&self) -> usize {
-        self.counted
+    pub(super) const fn charged_bytes(&self) -> usize {
+        self.charged_bytes
     }
 
-    pub(super) fn recount(&mut self, shared: &mut Shared) {
-        let places = self.places.capacity() * size_of::<Place>();
+    pub(super) fn update_charged_bytes(&mut self, shared: &mut Shared) {
+        let places = self.requests.capacity() * size_of::<OrderedRequest>();
         // Includes unused capacity left by a burst.
         let output = self.output.len().max(self.output.capacity() / 5 * 4);
-        let held = output + self.done_bytes + self.kept_bytes + places;
-        shared.recount(&mut self.counted, held);
+        let held = output + self.waiting_reply_bytes + self.queued_bytes + places;
+        shared.update_charge(&mut self.charged_bytes, held);
     }
 
     /// Releases the memory of a burst once its output is sent.
-    pub(super) fn sent(&mut self) {
+    pub(super) fn release_burst_memory(&mut self) {
         let length = self.output.len();
         if length <= self.output.capacity() / 4 {
             self.output.shrink_to(IDLE_OUTPUT_BYTES.max(length + length / 4));
         }
-        if self.places.is_empty() {
-            self.places.shrink_to(IDLE_PLACES);
+        if self.requests.is_empty() {
+            self.requests.shrink_to(IDLE_REQUESTS);
         }
     }
 
     pub(super) fn open_tags(&self) -> VecDeque<Tag> {
-        let writes = self.places.iter().filter_map(|place| match place.state {
-            State::Writing(tag) | State::InOrder(tag, _) => Some(tag),
-            State::Done(_) | State::Parked | State::Held(_) | State::Reading(_) => None,
+        let writes = self.requests.iter().filter_map(|place| match place.state {
+            State::WriteInFlight(tag) | State::InOrderRead(tag, _) => Some(tag),
+            State::Answered(_) | State::Blocked | State::UnsentWrite(_) | State::PendingRead(_) => {
+                None
+            }
         });
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
     }
 
     /// Returns the number of the next request.
     pub(super) fn end(&self) -> u64 {
-        self.first + self.places.len() as u64
+        self.first + self.requests.len() as u64
     }
 
-    fn place(&mut self, number: u64) -> Option<&mut Place> {
-        self.places.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    fn request_mut(&mut self, number: u64) -> Option<&mut OrderedRequest> {
+        self.requests.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
     /// Returns whether a request is the first unanswered one.
@@ -208,27 +210,27 @@ impl Order {
 
     /// Returns whether a request is unanswered.
     pub(super) fn is_open(&mut self, number: u64) -> bool {
-        let place = self.place(number);
-        place.is_some_and(|place| !matches!(place.state, State::Done(_)))
+        let place = self.request_mut(number);
+        place.is_some_and(|place| !matches!(place.state, State::Answered(_)))
     }
 
     /// Adds a request together with its reply.
     pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
-        if self.silent {
+        if self.is_silent {
             return;
         }
-        if self.places.is_empty() {
-            self.make_room(neutral.len());
+        if self.requests.is_empty() {
+            self.grow_output(neutral.len());
             render(neutral, version, &mut self.output);
             return;
         }
         let mut rendered = Vec::with_capacity(neutral.len());
         render(neutral, version, &mut rendered);
-        self.done_bytes += rendered.len();
+        self.waiting_reply_bytes += rendered.len();
         if self.cursor == self.end() {
             self.cursor += 1;
         }
-        self.push(State::Done(rendered), version, 0, false);
+        self.push(State::Answered(rendered), version, 0, false);
     }
 
     /// Sends a message after the replies to all requests below `before`, or to all requests.
@@ -239,20 +241,20 @@ impl Order {
         }
         let mut rendered = Vec::with_capacity(neutral.len());
         render(neutral, version, &mut rendered);
-        self.done_bytes += rendered.len();
+        self.waiting_reply_bytes += rendered.len();
         self.notices.push_back((before, rendered));
     }
 
     /// Adds a read made by the connection itself, without reply or statistics.
     pub(super) fn push_own_read(&mut self, read: Read, version: Version) {
-        let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.silent, true));
+        let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.is_silent, true));
         self.push_read(read, version);
-        (self.stamp, self.silent) = asked;
+        (self.stamp, self.is_silent) = asked;
     }
 
     /// Sends a message at once, outside the order of requests.
     pub(super) fn push_message(&mut self, neutral: &[u8], version: Version) {
-        self.make_room(neutral.len());
+        self.grow_output(neutral.len());
         render(neutral, version, &mut self.output);
     }
 
@@ -265,14 +267,14 @@ impl Order {
         if self.cursor == self.end() {
             self.cursor += 1;
         }
-        self.push(State::Parked, version, 0, false);
+        self.push(State::Blocked, version, 0, false);
     }
 
     /// Returns the subscriptions once all requests are answered, given the current ones.
-    pub(super) fn will_listen(&self, of: SubscriptionKind, mut names: Names) -> Names {
-        for place in &self.places {
-            if let State::Reading(read) | State::InOrder(_, read) = &place.state
-                && let Query::Listen(space, listen) = read.what
+    pub(super) fn future_subscriptions(&self, of: SubscriptionKind, mut names: Names) -> Names {
+        for place in &self.requests {
+            if let State::PendingRead(read) | State::InOrderRead(_, read) = &place.state
+                && let AnswerUse::Subscribe(space, listen) = read.answer_use
                 && space == of
             {
                 match listen {
@@ -286,30 +288,30 @@ impl Order {
 
     pub(super) fn push_read(&mut self, read: Read, version: Version) {
         let bytes = read.query.len();
-        self.kept_bytes += bytes;
-        self.push(State::Reading(read), version, bytes, false);
+        self.queued_bytes += bytes;
+        self.push(State::PendingRead(read), version, bytes, false);
     }
 
     pub(super) fn push_write(&mut self, write: Write, returning: bool, version: Version) {
         let bytes = write.command.len();
-        self.held += 1;
-        self.kept_bytes += bytes;
-        let write = Write { lasting: self.lasting, ..write };
-        self.push(State::Held(write), version, bytes, returning);
+        self.unsent_writes += 1;
+        self.queued_bytes += bytes;
+        let write = Write { awaits_durability: self.awaits_durability, ..write };
+        self.push(State::UnsentWrite(write), version, bytes, returning);
     }
 
     fn push(&mut self, state: State, version: Version, bytes: usize, returning: bool) {
         self.open_bytes += bytes;
         if returning {
-            self.returning.opens();
+            self.large_replies.begin_write();
         }
-        self.places.push_back(Place {
+        self.requests.push_back(OrderedRequest {
             state,
             stamp: self.stamp,
             version,
-            silent: self.silent,
+            is_silent: self.is_silent,
             bytes,
-            returning,
+            may_have_large_reply: returning,
         });
     }
 
@@ -333,33 +335,33 @@ impl Order {
         requests: &mut dyn Requests,
     ) {
         let number = self.end();
-        let tag = shared.tag(connection, Target::Place(number));
-        match ask(requests, tag, (None, self.lasting), command) {
+        let tag = shared.allocate_tag(connection, Target::Request(number));
+        match send_write(requests, tag, (None, self.awaits_durability), command) {
             Ok(()) => {
-                self.push(State::Writing(tag), version, command.len(), returning);
+                self.push(State::WriteInFlight(tag), version, command.len(), returning);
                 self.cursor = number + 1;
                 self.sent_below = number + 1;
                 self.open_writes += 1;
             }
             Err(failure) => {
-                shared.tags.take(tag);
+                shared.tags.release(tag);
                 shared.fresh_reply().error(&failure_text(failure));
-                shared.tally.answers(self.stamp, &shared.reply);
+                shared.tally.count_direct_answer(self.stamp, &shared.reply);
                 self.push_answer(&shared.reply, version);
             }
         }
     }
 
     /// Completes a request, and sends every reply that no longer waits for an earlier one.
-    fn finish(&mut self, number: u64, neutral: &[u8], tally: &mut Tally) {
+    fn complete_request(&mut self, number: u64, neutral: &[u8], tally: &mut CommandStatistics) {
         let at_front = number == self.first;
-        let Some(place) = self.place(number) else {
+        let Some(place) = self.request_mut(number) else {
             return;
         };
         let stamp = place.stamp;
-        let slow_ms = tally.finishes(stamp, neutral);
-        let (bytes, returning, version) = (place.bytes, place.returning, place.version);
-        let silent = place.silent;
+        let slow_ms = tally.count_reply(stamp, neutral);
+        let (bytes, returning, version) = (place.bytes, place.may_have_large_reply, place.version);
+        let silent = place.is_silent;
         if !at_front {
             let mut rendered = Vec::new();
             if !silent {
@@ -367,68 +369,72 @@ impl Order {
                 render(neutral, version, &mut rendered);
             }
             let length = rendered.len();
-            place.state = State::Done(rendered);
-            (place.bytes, place.returning) = (0, false);
-            self.done_bytes += length;
+            place.state = State::Answered(rendered);
+            (place.bytes, place.may_have_large_reply) = (0, false);
+            self.waiting_reply_bytes += length;
         }
         self.open_bytes -= bytes;
         if returning {
-            self.returning.closes(neutral.len());
+            self.large_replies.end_write(neutral.len());
         }
         if at_front {
             if !silent {
-                self.make_room(neutral.len());
+                self.grow_output(neutral.len());
                 render(neutral, version, &mut self.output);
             }
             self.pop();
             self.flush();
         }
         if slow_ms.is_some() || tally.slow.has_notes() {
-            tally.notes(self.seat, number, stamp, slow_ms);
+            tally.log_if_slow(self.client_slot, number, stamp, slow_ms);
         }
     }
 
     /// Grows a large output buffer by a quarter, because doubling would waste memory.
-    fn make_room(&mut self, bytes: usize) {
-        const LARGE: usize = 16 * 1024;
+    fn grow_output(&mut self, bytes: usize) {
+        const LARGE_BUFFER_BYTES: usize = 16 * 1024;
         let length = self.output.len();
-        if length > LARGE && self.output.capacity() - length < bytes {
+        if length > LARGE_BUFFER_BYTES && self.output.capacity() - length < bytes {
             self.output.reserve_exact(bytes.max(length / 4));
         }
     }
 
     fn pop(&mut self) {
-        self.places.pop_front();
+        self.requests.pop_front();
         self.first += 1;
         self.cursor = self.cursor.max(self.first);
         let first = self.first;
         while let Some((_, notice)) = self.notices.pop_front_if(|(before, _)| *before <= first) {
-            self.make_room(notice.len());
+            self.grow_output(notice.len());
             self.output.extend_from_slice(&notice);
-            self.done_bytes -= notice.len();
+            self.waiting_reply_bytes -= notice.len();
         }
     }
 
     /// Moves completed replies from the front to the output.
     fn flush(&mut self) {
-        while let Some(Place { state: State::Done(reply), .. }) = self.places.front_mut() {
+        while let Some(OrderedRequest { state: State::Answered(reply), .. }) =
+            self.requests.front_mut()
+        {
             let reply = std::mem::take(reply);
-            self.make_room(reply.len());
+            self.grow_output(reply.len());
             self.output.extend_from_slice(&reply);
-            self.done_bytes -= reply.len();
+            self.waiting_reply_bytes -= reply.len();
             self.pop();
         }
     }
 
-    fn fail(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
-        if let Some(Place { state: State::Reading(read) | State::InOrder(_, read), .. }) =
-            self.place(number)
+    fn fail_request(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
+        if let Some(OrderedRequest {
+            state: State::PendingRead(read) | State::InOrderRead(_, read),
+            ..
+        }) = self.request_mut(number)
         {
             let bytes = std::mem::take(&mut read.query).len();
-            self.kept_bytes -= bytes;
+            self.queued_bytes -= bytes;
         }
         shared.fresh_reply().error(&failure_text(failure));
-        self.finish(number, &shared.reply, &mut shared.tally);
+        self.complete_request(number, &shared.reply, &mut shared.tally);
     }
 
     /// Executes an in-order read on the state between the writes before and after it.
@@ -439,35 +445,45 @@ impl Order {
         shared: &mut Shared,
         state: &dyn Moment,
     ) {
-        self.answer(number, own, shared, &mut |query, reply| state.query(query, reply));
+        self.answer_read(number, own, shared, &mut |query, reply| state.query(query, reply));
     }
 
-    pub(super) const fn read_in_order(&mut self) {
+    pub(super) const fn count_in_order_read(&mut self) {
         self.open_in_order -= 1;
     }
 
-    pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
+    pub(super) fn complete_write(
+        &mut self,
+        number: u64,
+        reply: &[u8],
+        tally: &mut CommandStatistics,
+    ) {
         self.open_writes -= 1;
-        self.finish(number, reply, tally);
+        self.complete_request(number, reply, tally);
     }
 
     /// Marks an executed write as blocked: its client waits.
-    pub(super) fn park(&mut self, number: u64) {
+    pub(super) fn mark_blocked(&mut self, number: u64) {
         self.open_writes -= 1;
-        if let Some(place) = self.place(number) {
-            place.state = State::Parked;
+        if let Some(place) = self.request_mut(number) {
+            place.state = State::Blocked;
         }
     }
 
-    pub(super) fn unpark(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
-        if let Some(place) = self.place(number) {
-            place.stamp.begins_again(tally.now_ms);
+    pub(super) fn complete_blocked(
+        &mut self,
+        number: u64,
+        reply: &[u8],
+        tally: &mut CommandStatistics,
+    ) {
+        if let Some(place) = self.request_mut(number) {
+            place.stamp.restart_clock(tally.now_ms);
         }
-        self.finish(number, reply, tally);
+        self.complete_request(number, reply, tally);
     }
 
     /// Handles a write or in-order read that was not executed, or whose outcome is unknown.
-    pub(super) fn place_failed(
+    pub(super) fn handle_failed_request(
         &mut self,
         number: u64,
         failure: Failure,
@@ -475,9 +491,9 @@ impl Order {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        match self.place(number).map(|place| &place.state) {
-            Some(State::InOrder(_, read)) => {
-                let stale = read.fresh == Freshness::Stale;
+        match self.request_mut(number).map(|place| &place.state) {
+            Some(State::InOrderRead(_, read)) => {
+                let stale = read.freshness == Freshness::Stale;
                 self.open_in_order -= 1;
                 if stale && self.sent_below <= number {
                     // The writes before it failed too, so this node's state cannot contain a later
@@ -487,11 +503,11 @@ impl Order {
             }
             _ => self.open_writes -= 1,
         }
-        self.fail(number, failure, shared);
+        self.fail_request(number, failure, shared);
     }
 
     /// Answers a run of reads whose freshness is confirmed.
-    pub(super) fn readable(
+    pub(super) fn answer_reads(
         &mut self,
         tag: Tag,
         own: &mut ConnectionParts<'_>,
@@ -502,18 +518,18 @@ impl Order {
             return;
         };
         for number in run.from..run.to {
-            let answered = self.answer(number, own, shared, &mut |query, reply| {
-                requests.answer(tag, query, reply)
+            let answered = self.answer_read(number, own, shared, &mut |query, reply| {
+                requests.run_query(tag, query, reply)
             });
             if !answered {
-                return self.ask_again(number, run.to, own, shared, requests);
+                return self.repeat_run_request(number, run.to, own, shared, requests);
             }
         }
     }
 
     /// Requests the rest of a run again: its confirmation expired while the first read was executed
     /// ([read-4]).
-    fn ask_again(
+    fn repeat_run_request(
         &mut self,
         from: u64,
         to: u64,
@@ -521,17 +537,17 @@ impl Order {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        let reading = |place: Option<&mut Place>| {
-            place.is_some_and(|place| matches!(place.state, State::Reading(_)))
+        let reading = |place: Option<&mut OrderedRequest>| {
+            place.is_some_and(|place| matches!(place.state, State::PendingRead(_)))
         };
-        let reads = (from..to).filter(|number| reading(self.place(*number)));
+        let reads = (from..to).filter(|number| reading(self.request_mut(*number)));
         let reads = reads.count();
         self.open_reads += reads;
-        self.issue(from..to, reads, own, shared, requests);
+        self.request_reads(from..to, reads, own, shared, requests);
     }
 
     /// Sends all requests that can be sent now. `write_next` means that an unqueued write follows.
-    pub(super) fn advance(
+    pub(super) fn send_ready_requests(
         &mut self,
         write_next: bool,
         own: &mut ConnectionParts<'_>,
@@ -544,79 +560,84 @@ impl Order {
                 let number = self.cursor;
                 self.cursor += 1;
                 match step {
-                    Step::Nothing => {}
-                    Step::Write(write) => {
+                    OrderStep::Nothing => {}
+                    OrderStep::Write(write) => {
                         self.send(number, write, own, shared, requests);
                     }
-                    Step::Gather => {
+                    OrderStep::Gather => {
                         reads += 1;
                         self.open_reads += 1;
                     }
-                    Step::Query => self.query(number, own, shared, requests),
-                    Step::InOrder => self.ask_in_order(own.id, number, shared, requests),
+                    OrderStep::Query => self.query(number, own, shared, requests),
+                    OrderStep::InOrder => self.send_in_order_read(own.id, number, shared, requests),
                 }
             }
             let run = from..self.cursor;
-            if reads == 0 || self.issue(run, reads, own, shared, requests) {
+            if reads == 0 || self.request_reads(run, reads, own, shared, requests) {
                 return;
             }
         }
     }
 
     /// Returns the next step for the request at the cursor, if it can be taken now.
-    fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<Step> {
+    fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<OrderStep> {
         let in_runs = self.open_reads > 0;
         let in_log = self.open_writes + self.open_in_order > 0;
         // Of several reads after a write, only those that arrive before the write completes are
         // sent in order.
-        let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
+        let among_writes = self.open_writes > 0 || self.unsent_writes > 0 || write_next;
         let cursor = self.cursor;
-        let Place { state, stamp, .. } = self.place(cursor)?;
+        let OrderedRequest { state, stamp, .. } = self.request_mut(cursor)?;
         let step = match state {
-            State::Done(_) | State::Writing(_) | State::Parked | State::InOrder(..) => {
-                return Some(Step::Nothing);
+            State::Answered(_)
+            | State::WriteInFlight(_)
+            | State::Blocked
+            | State::InOrderRead(..) => {
+                return Some(OrderStep::Nothing);
             }
-            State::Held(write) => (!in_runs).then(|| {
+            State::UnsentWrite(write) => (!in_runs).then(|| {
                 let command = std::mem::take(&mut write.command);
-                Step::Write(Write { command, ..*write })
+                OrderStep::Write(Write { command, ..*write })
             }),
-            State::Reading(read) if read.fresh == Freshness::Stale && !in_log => Some(Step::Query),
-            State::Reading(read) if read.alone || !among_writes => {
-                (!in_log).then_some(Step::Gather)
+            State::PendingRead(read) if read.freshness == Freshness::Stale && !in_log => {
+                Some(OrderStep::Query)
+            }
+            State::PendingRead(read) if read.after_all_writes || !among_writes => {
+                (!in_log).then_some(OrderStep::Gather)
             }
             // A read of a run in flight may execute later than a read that is sent in order now.
-            State::Reading(_) => (!in_runs).then_some(Step::InOrder),
+            State::PendingRead(_) => (!in_runs).then_some(OrderStep::InOrder),
         };
         if step.is_some() {
-            stamp.leaves(now_ms);
+            stamp.record_wait(now_ms);
         }
         step
     }
 
-    fn ask_in_order(
+    fn send_in_order_read(
         &mut self,
         connection: ConnectionId,
         number: u64,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        let tag = shared.tag(connection, Target::Place(number));
-        if let Err(failure) = requests.read_in_order(tag) {
-            shared.tags.take(tag);
-            return self.fail(number, failure, shared);
+        let tag = shared.allocate_tag(connection, Target::Request(number));
+        if let Err(failure) = requests.queue_read(tag) {
+            shared.tags.release(tag);
+            return self.fail_request(number, failure, shared);
         }
         self.open_in_order += 1;
-        if let Some(place) = self.place(number)
-            && let State::Reading(read) = &mut place.state
+        if let Some(place) = self.request_mut(number)
+            && let State::PendingRead(read) = &mut place.state
         {
             let query = std::mem::take(&mut read.query);
             let read = Read { query, ..*read };
-            place.state = State::InOrder(tag, read);
+            place.state = State::InOrderRead(tag, read);
         }
     }
 
     /// Requests a run of reads. Returns `false` if it was refused; later requests may then be sent.
-    fn issue(
+    fn request_reads(
         &mut self,
         run: Range<u64>,
         reads: usize,
@@ -624,9 +645,9 @@ impl Order {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) -> bool {
-        let tag = shared.tag(own.id, Target::Run);
-        let fresh = self.strictest(run.clone());
-        self.runs.push_back(Run { tag, from: run.start, to: run.end, reads });
+        let tag = shared.allocate_tag(own.id, Target::ReadRun);
+        let fresh = self.smallest_staleness_bound(run.clone());
+        self.runs.push_back(ReadRun { tag, from: run.start, to: run.end, read_count: reads });
         let taken = match fresh {
             Some(most_ms) => requests.read_within(tag, most_ms),
             None => requests.read(tag),
@@ -634,7 +655,7 @@ impl Order {
         match taken {
             Ok(()) => true,
             Err(failure) => {
-                shared.tags.take(tag);
+                shared.tags.release(tag);
                 self.run_failed(tag, failure, own, shared);
                 false
             }
@@ -642,14 +663,16 @@ impl Order {
     }
 
     /// Returns the smallest staleness bound in a run, or `None` if one of its reads has none.
-    fn strictest(&mut self, run: Range<u64>) -> Option<u64> {
+    fn smallest_staleness_bound(&mut self, run: Range<u64>) -> Option<u64> {
         let mut most_ms = None;
         for number in run {
-            let Some(Place { state: State::Reading(read), .. }) = self.place(number) else {
+            let Some(OrderedRequest { state: State::PendingRead(read), .. }) =
+                self.request_mut(number)
+            else {
                 continue;
             };
-            most_ms = match read.fresh {
-                Freshness::Within(ms) => Some(most_ms.map_or(ms, |most: u64| most.min(ms))),
+            most_ms = match read.freshness {
+                Freshness::WithinMs(ms) => Some(most_ms.map_or(ms, |most: u64| most.min(ms))),
                 Freshness::Linearizable | Freshness::Stale => return None,
             };
         }
@@ -664,18 +687,20 @@ impl Order {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        self.held -= 1;
-        self.kept_bytes -= write.command.len();
-        let tag = shared.tag(own.id, Target::Place(number));
-        let sent = match write.how {
-            WriteKind::Plain(at) => ask(requests, tag, (at, write.lasting), &write.command),
+        self.unsent_writes -= 1;
+        self.queued_bytes -= write.command.len();
+        let tag = shared.allocate_tag(own.id, Target::Request(number));
+        let sent = match write.kind {
+            WriteKind::Plain(at) => {
+                send_write(requests, tag, (at, write.awaits_durability), &write.command)
+            }
             WriteKind::Register => requests.register(tag),
-            WriteKind::Exec { epoch, count, at } => {
-                let Some(mut watched) = own.watching.take(epoch) else {
-                    shared.tags.take(tag);
+            WriteKind::Exec { epoch, count, session_number: at } => {
+                let Some(mut watched) = own.watching.take_watched(epoch) else {
+                    shared.tags.release(tag);
                     let text = "EXECABORT Transaction discarded because WATCH failed.";
                     shared.fresh_reply().error(text);
-                    self.finish(number, &shared.reply, &mut shared.tally);
+                    self.complete_request(number, &shared.reply, &mut shared.tally);
                     return;
                 };
                 if requests.level() < ABSENT_LEVEL {
@@ -684,20 +709,20 @@ impl Order {
                 let mut command = Vec::with_capacity(write.command.len() + 64);
                 let out = &mut Encoder(&mut command);
                 encode_exec(watched.iter(), count, &write.command, out);
-                ask(requests, tag, (at, write.lasting), &command)
+                send_write(requests, tag, (at, write.awaits_durability), &command)
             }
         };
         match sent {
             Ok(()) => {
                 self.open_writes += 1;
                 self.sent_below = number + 1;
-                if let Some(place) = self.place(number) {
-                    place.state = State::Writing(tag);
+                if let Some(place) = self.request_mut(number) {
+                    place.state = State::WriteInFlight(tag);
                 }
             }
             Err(failure) => {
-                shared.tags.take(tag);
-                self.fail(number, failure, shared);
+                shared.tags.release(tag);
+                self.fail_request(number, failure, shared);
             }
         }
     }
@@ -710,48 +735,48 @@ impl Order {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        self.answer(number, own, shared, &mut |query, reply| requests.query(query, reply));
+        self.answer_read(number, own, shared, &mut |query, reply| requests.query(query, reply));
     }
 
     /// Answers a read. Returns `false` if it must be requested again.
-    fn answer(
+    fn answer_read(
         &mut self,
         number: u64,
         own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
         ask: &mut RunQuery<'_>,
     ) -> bool {
-        self.recount(shared);
-        let full = if self.buffered() > OUTPUT_BYTES_HARD {
+        self.update_charged_bytes(shared);
+        let full = if self.unsent_bytes() > OUTPUT_BYTES_HARD {
             Some("BUSY not executed: too many replies wait for this client to read them")
         } else {
-            shared.is_full(0).then_some(FULL)
+            shared.is_full(0).then_some(MEMORY_IS_FULL)
         };
-        let Some(place) = self.place(number) else {
+        let Some(place) = self.request_mut(number) else {
             return true;
         };
-        let (State::Reading(read) | State::InOrder(_, read)) = &mut place.state else {
+        let (State::PendingRead(read) | State::InOrderRead(_, read)) = &mut place.state else {
             return true;
         };
-        let (query, what) = (std::mem::take(&mut read.query), read.what);
-        self.kept_bytes -= query.len();
+        let (query, what) = (std::mem::take(&mut read.query), read.answer_use);
+        self.queued_bytes -= query.len();
         let mut reply = std::mem::take(&mut shared.reply);
-        fresh(&mut reply);
+        clear_buffer(&mut reply);
         let r = &mut Reply(&mut reply);
         let refused = match (full, what) {
             (Some(text), _) => Some(text.into()),
-            (None, Query::Listen(of, listen)) => {
+            (None, AnswerUse::Subscribe(of, listen)) => {
                 let channels = &mut shared.channels;
-                own.subscriptions.change(own.id, (of, listen), &query, channels, r);
-                if let Some(guest) = shared.roster.guest(self.seat) {
-                    guest.listens = own.subscriptions.counts();
+                own.subscriptions.apply_change(own.id, (of, listen), &query, channels, r);
+                if let Some(guest) = shared.clients.entry_mut(self.client_slot) {
+                    guest.subscription_counts = own.subscriptions.name_counts();
                 }
                 None
             }
             (None, _) => match ask(&query, r.0) {
                 Err(Failure::Overtaken) => {
                     shared.reply = reply;
-                    self.put_back(number, query);
+                    self.restore_query(number, query);
                     return false;
                 }
                 asked => asked.err().map(failure_text),
@@ -760,28 +785,30 @@ impl Order {
         if let Some(text) = &refused {
             r.error(text);
         }
-        if let Query::Watch(epoch) = what {
+        if let AnswerUse::Watch(epoch) = what {
             watch(own.watching, epoch, &query, refused.is_some(), r.0);
         }
         shared.reply = reply;
-        self.finish(number, &shared.reply, &mut shared.tally);
-        shared.reuse(query);
+        self.complete_request(number, &shared.reply, &mut shared.tally);
+        shared.retain_buffer(query);
         true
     }
 
-    fn put_back(&mut self, number: u64, query: Vec<u8>) {
-        self.kept_bytes += query.len();
-        if let Some(Place { state: State::Reading(read) | State::InOrder(_, read), .. }) =
-            self.place(number)
+    fn restore_query(&mut self, number: u64, query: Vec<u8>) {
+        self.queued_bytes += query.len();
+        if let Some(OrderedRequest {
+            state: State::PendingRead(read) | State::InOrderRead(_, read),
+            ..
+        }) = self.request_mut(number)
         {
             read.query = query;
         }
     }
 
-    fn take_run(&mut self, tag: Tag) -> Option<Run> {
+    fn take_run(&mut self, tag: Tag) -> Option<ReadRun> {
         let index = self.runs.iter().position(|run| run.tag == tag)?;
         let run = self.runs.remove(index)?;
-        self.open_reads -= run.reads;
+        self.open_reads -= run.read_count;
         Some(run)
     }
 
@@ -796,19 +823,21 @@ impl Order {
             return;
         };
         for number in run.from..run.to {
-            let Some(Place { state: State::Reading(read), .. }) = self.place(number) else {
+            let Some(OrderedRequest { state: State::PendingRead(read), .. }) =
+                self.request_mut(number)
+            else {
                 continue;
             };
-            if let Query::Watch(epoch) = read.what {
-                own.watching.failed(epoch);
+            if let AnswerUse::Watch(epoch) = read.answer_use {
+                own.watching.record_failed_watch(epoch);
             }
-            self.fail(number, failure, shared);
+            self.fail_request(number, failure, shared);
         }
     }
 }
 
 /// Records the versions for WATCH, and replaces the answer with the client's reply.
-fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply: &mut Vec<u8>) {
+fn watch(watching: &mut WatchedKeys, epoch: u64, query: &[u8], refused: bool, reply: &mut Vec<u8>) {
     let mut keys = Decoder(query);
     let versions = if refused { None } else { decode_versions(Decoder(reply)).ok() };
     match (keys.byte(), keys.list(), versions) {
@@ -816,13 +845,13 @@ fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply
             if op == Op::Versions as u8 && keys.len() == versions.len() =>
         {
             for (key, version) in keys.zip(versions) {
-                watching.saw(epoch, key, version);
+                watching.record_version(epoch, key, version);
             }
             reply.clear();
             Reply(reply).ok();
         }
         _ => {
-            watching.failed(epoch);
+            watching.record_failed_watch(epoch);
             if !refused {
                 reply.clear();
                 Reply(reply).error("ERR the versions of the keys could not be read");
@@ -831,7 +860,7 @@ fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply
     }
 }
 
-enum Step {
+enum OrderStep {
     Nothing,
     Write(Write),
     Gather,
@@ -839,9 +868,9 @@ enum Step {
     InOrder,
 }
 
-/// Parts of a connection that the methods of [`Order`] borrow.
+/// Parts of a connection that the methods of [`RequestOrder`] borrow.
 pub(super) struct ConnectionParts<'a> {
     pub(super) id: ConnectionId,
-    pub(super) watching: &'a mut Watching,
+    pub(super) watching: &'a mut WatchedKeys,
     pub(super) subscriptions: &'a mut Subscriptions,
 }

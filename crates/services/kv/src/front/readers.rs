@@ -12,9 +12,9 @@ use quorate_replica::front::{ConnectionId, Tag};
 
 use super::{
     asked::Freshness,
-    waiting::{Asker, UnblockReply},
+    waiting::{UnblockReply, UnblockSender},
 };
-use crate::commands::stream::waiting::Wanted;
+use crate::commands::stream::waiting::AwaitedEntries;
 
 /// Interval at which consumers try again without a change: their key may have got another type.
 const GROUPS_RETRY_MS: u64 = 1000;
@@ -26,28 +26,28 @@ const READERS_RETRY_MS: u64 = 5000;
 type Name = Box<[u8]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ReaderStage {
     /// Earlier requests of the connection are unanswered.
     New,
     /// An attempt is in flight.
-    Trying(Tag),
+    Attempting(Tag),
     Waiting,
 }
 
 /// End of a wait, once no attempt is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum WaitEnd {
     Timeout,
-    Unblocked(UnblockReply, Asker),
+    Unblocked(UnblockReply, UnblockSender),
 }
 
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) connection: ConnectionId,
     /// Number of the request on its connection.
-    pub(super) place: u64,
+    pub(super) request_number: u64,
     pub(super) command: Vec<u8>,
-    pub(super) fresh: Freshness,
+    pub(super) freshness: Freshness,
     pub(super) keys: Box<[Box<[u8]>]>,
     /// Group whose entries the client takes; `None` for XREAD.
     pub(super) group: Option<Box<[u8]>>,
@@ -56,33 +56,33 @@ pub(super) struct Reader {
     /// Maximum number of entries per attempt.
     pub(super) count: u64,
     until_ms: Option<u64>,
-    stage: Stage,
+    stage: ReaderStage,
     /// The stream changed during the attempt in flight.
-    changed: bool,
-    pub(super) end: Option<End>,
+    stream_changed: bool,
+    pub(super) end: Option<WaitEnd>,
 }
 
 impl Reader {
-    pub(super) const fn stage(&self) -> Stage {
+    pub(super) const fn stage(&self) -> ReaderStage {
         self.stage
     }
 }
 
 /// Clients of one key.
 #[derive(Debug, Default)]
-struct Line {
+struct KeyReaders {
     /// Clients with an XREAD.
     readers: BTreeSet<u64>,
-    groups: BTreeMap<Box<[u8]>, Consumers>,
+    groups: BTreeMap<Box<[u8]>, GroupConsumers>,
 }
 
 /// Clients of one group, in order of arrival.
 #[derive(Debug, Default)]
-struct Consumers {
+struct GroupConsumers {
     all: BTreeSet<u64>,
     waiting: BTreeSet<u64>,
     /// Clients with an attempt in flight.
-    trying: BTreeSet<u64>,
+    attempting: BTreeSet<u64>,
 }
 
 /// Clients of this node that wait for entries.
@@ -90,47 +90,47 @@ struct Consumers {
 pub(super) struct Readers {
     last: u64,
     readers: BTreeMap<u64, Reader>,
-    lines: BTreeMap<Box<[u8]>, Line>,
+    lines: BTreeMap<Box<[u8]>, KeyReaders>,
     /// Timeouts in Unix milliseconds, with numbers.
     timeouts: BTreeSet<(u64, u64)>,
     /// Keys whose clients have to try again.
-    changed: BTreeSet<Box<[u8]>>,
+    changed_keys: BTreeSet<Box<[u8]>>,
     /// Clients with an XREAD that have to try again.
-    again: BTreeSet<u64>,
+    retries: BTreeSet<u64>,
     /// Clients whose wait has to end.
-    ending: Vec<(u64, End)>,
+    ended_waits: Vec<(u64, WaitEnd)>,
     /// Senders of CLIENT UNBLOCK whose client stopped waiting by itself.
-    too_late: Vec<Asker>,
+    late_unblocks: Vec<UnblockSender>,
     groups_at_ms: u64,
     readers_at_ms: u64,
 }
 
 impl Readers {
     /// Adds a client. Returns its number; `None` if the command does not block.
-    pub(super) fn enter(
+    pub(super) fn add_reader(
         &mut self,
         (connection, place): (ConnectionId, u64),
         command: &[u8],
         fresh: Freshness,
         now_ms: u64,
     ) -> Option<u64> {
-        let wanted = Wanted::decode(command)?;
+        let wanted = AwaitedEntries::decode(command)?;
         self.last += 1;
         let number = self.last;
         let until_ms = (wanted.block_ms > 0).then(|| now_ms.saturating_add(wanted.block_ms));
         self.timeouts.extend(until_ms.map(|until| (until, number)));
         let reader = Reader {
             connection,
-            place,
+            request_number: place,
             command: command.to_vec(),
-            fresh,
+            freshness: fresh,
             keys: wanted.keys.map(|key| key.bytes().into()).collect(),
             group: wanted.group.map(Box::from),
             first: true,
             count: wanted.count,
             until_ms,
-            stage: Stage::New,
-            changed: false,
+            stage: ReaderStage::New,
+            stream_changed: false,
             end: None,
         };
         for key in &reader.keys {
@@ -144,7 +144,7 @@ impl Readers {
         Some(number)
     }
 
-    pub(super) fn leave(&mut self, number: u64) -> Option<Reader> {
+    pub(super) fn remove_reader(&mut self, number: u64) -> Option<Reader> {
         let reader = self.readers.remove(&number)?;
         for key in &reader.keys {
             let Some(line) = self.lines.get_mut(key) else {
@@ -154,7 +154,7 @@ impl Readers {
                 if let Some(consumers) = line.groups.get_mut(group) {
                     consumers.all.remove(&number);
                     consumers.waiting.remove(&number);
-                    consumers.trying.remove(&number);
+                    consumers.attempting.remove(&number);
                     if consumers.all.is_empty() {
                         line.groups.remove(group);
                     }
@@ -164,15 +164,15 @@ impl Readers {
             }
             if line.readers.is_empty() && line.groups.is_empty() {
                 self.lines.remove(key);
-                self.changed.remove(key);
+                self.changed_keys.remove(key);
             }
         }
-        self.again.remove(&number);
+        self.retries.remove(&number);
         if let Some(until) = reader.until_ms {
             self.timeouts.remove(&(until, number));
         }
-        if let Some(End::Unblocked(_, asker)) = reader.end {
-            self.too_late.push(asker);
+        if let Some(WaitEnd::Unblocked(_, asker)) = reader.end {
+            self.late_unblocks.push(asker);
         }
         Some(reader)
     }
@@ -193,17 +193,17 @@ impl Readers {
         self.readers.len()
     }
 
-    pub(super) fn take_too_late(&mut self) -> Vec<Asker> {
-        std::mem::take(&mut self.too_late)
+    pub(super) fn take_late_unblocks(&mut self) -> Vec<UnblockSender> {
+        std::mem::take(&mut self.late_unblocks)
     }
 
     /// Returns the number of the client of a connection.
-    pub(super) fn number_of(&self, connection: ConnectionId) -> Option<u64> {
+    pub(super) fn reader_number(&self, connection: ConnectionId) -> Option<u64> {
         let mut readers = self.readers.iter();
         readers.find(|(_, reader)| reader.connection == connection).map(|(number, _)| *number)
     }
 
-    pub(super) fn set_stage(&mut self, number: u64, stage: Stage) {
+    pub(super) fn set_stage(&mut self, number: u64, stage: ReaderStage) {
         let Some(reader) = self.readers.get_mut(&number) else {
             return;
         };
@@ -215,65 +215,65 @@ impl Readers {
                 continue;
             };
             consumers.waiting.remove(&number);
-            consumers.trying.remove(&number);
+            consumers.attempting.remove(&number);
             match stage {
-                Stage::New => {}
-                Stage::Trying(_) => drop(consumers.trying.insert(number)),
-                Stage::Waiting => drop(consumers.waiting.insert(number)),
+                ReaderStage::New => {}
+                ReaderStage::Attempting(_) => drop(consumers.attempting.insert(number)),
+                ReaderStage::Waiting => drop(consumers.waiting.insert(number)),
             }
         }
     }
 
-    /// Records an unsuccessful attempt. The client tries again at the next change.
-    pub(super) fn wait_on(&mut self, number: u64) {
-        self.set_stage(number, Stage::Waiting);
+    /// Records an attempt in vain. The client tries again at the next change.
+    pub(super) fn record_vain_attempt(&mut self, number: u64) {
+        self.set_stage(number, ReaderStage::Waiting);
         let Some(reader) = self.readers.get_mut(&number) else {
             return;
         };
         reader.first = false;
-        if std::mem::take(&mut reader.changed) {
+        if std::mem::take(&mut reader.stream_changed) {
             match reader.group {
-                None => drop(self.again.insert(number)),
-                Some(_) => self.changed.extend(reader.keys.iter().cloned()),
+                None => drop(self.retries.insert(number)),
+                Some(_) => self.changed_keys.extend(reader.keys.iter().cloned()),
             }
         }
         if let Some(end) = reader.end.take() {
-            self.ending.push((number, end));
+            self.ended_waits.push((number, end));
         }
     }
 
     /// Records that this node has changed a stream, or removed a key.
     pub(super) fn note_changed(&mut self, key: &[u8]) {
-        if self.lines.contains_key(key) && !self.changed.contains(key) {
-            self.changed.insert(key.into());
+        if self.lines.contains_key(key) && !self.changed_keys.contains(key) {
+            self.changed_keys.insert(key.into());
         }
     }
 
     pub(super) fn note_all_changed(&mut self) {
-        self.changed.extend(self.lines.keys().cloned());
+        self.changed_keys.extend(self.lines.keys().cloned());
     }
 
     /// Makes the other clients of a consumer's keys try again: it may have left entries.
-    pub(super) fn pass_on(&mut self, reader: &Reader) {
+    pub(super) fn retry_other_readers(&mut self, reader: &Reader) {
         if reader.group.is_some() {
             reader.keys.iter().for_each(|key| self.note_changed(key));
         }
     }
 
     /// Requests the end of a wait.
-    pub(super) fn end(&mut self, number: u64, end: End) {
-        self.ending.push((number, end));
+    pub(super) fn end(&mut self, number: u64, end: WaitEnd) {
+        self.ended_waits.push((number, end));
     }
 
     /// Returns the clients whose wait has to end by now, and how.
-    pub(super) fn take_ending(&mut self, now_ms: u64) -> Vec<(u64, End)> {
+    pub(super) fn take_ended_waits(&mut self, now_ms: u64) -> Vec<(u64, WaitEnd)> {
         while let Some(&(until, number)) = self.timeouts.first()
             && until <= now_ms
         {
             self.timeouts.pop_first();
-            self.ending.push((number, End::Timeout));
+            self.ended_waits.push((number, WaitEnd::Timeout));
         }
-        std::mem::take(&mut self.ending)
+        std::mem::take(&mut self.ended_waits)
     }
 
     /// Makes clients try again that have to do so without a change.
@@ -286,26 +286,26 @@ impl Readers {
         }
         self.groups_at_ms = now_ms + GROUPS_RETRY_MS;
         let lines = self.lines.iter().filter(|(_, line)| !line.groups.is_empty());
-        self.changed.extend(lines.map(|(key, _)| key.clone()));
+        self.changed_keys.extend(lines.map(|(key, _)| key.clone()));
         if self.readers_at_ms <= now_ms {
             self.readers_at_ms = now_ms + READERS_RETRY_MS;
             let readers = self.readers.iter().filter(|(_, reader)| reader.group.is_none());
-            self.again.extend(readers.map(|(number, _)| *number));
+            self.retries.extend(readers.map(|(number, _)| *number));
         }
     }
 
     /// Takes a key whose clients have to try again. Its readers are among those of
-    /// [`Self::take_again`] from now on. Returns the groups that clients wait for.
-    pub(super) fn take_changed(&mut self) -> Option<(Name, Vec<Name>)> {
-        let key = self.changed.pop_first()?;
+    /// [`Self::take_retry`] from now on. Returns the groups that clients wait for.
+    pub(super) fn take_changed_key(&mut self) -> Option<(Name, Vec<Name>)> {
+        let key = self.changed_keys.pop_first()?;
         let Some(line) = self.lines.get(&key) else {
             return Some((key, Vec::new()));
         };
-        self.again.extend(&line.readers);
+        self.retries.extend(&line.readers);
         for consumers in line.groups.values() {
-            for number in &consumers.trying {
+            for number in &consumers.attempting {
                 if let Some(reader) = self.readers.get_mut(number) {
-                    reader.changed = true;
+                    reader.stream_changed = true;
                 }
             }
         }
@@ -315,12 +315,12 @@ impl Readers {
     }
 
     /// Takes a client with an XREAD that waits and has to try again.
-    pub(super) fn take_again(&mut self) -> Option<u64> {
+    pub(super) fn take_retry(&mut self) -> Option<u64> {
         loop {
-            let number = self.again.pop_first()?;
+            let number = self.retries.pop_first()?;
             match self.readers.get_mut(&number) {
-                Some(Reader { stage: Stage::Waiting, .. }) => return Some(number),
-                Some(reader) => reader.changed = true,
+                Some(Reader { stage: ReaderStage::Waiting, .. }) => return Some(number),
+                Some(reader) => reader.stream_changed = true,
                 None => {}
             }
         }
@@ -336,19 +336,19 @@ impl Readers {
         most: usize,
     ) -> Option<u64> {
         let consumers = self.lines.get(key)?.groups.get(group)?;
-        let counts = consumers.trying.iter().filter_map(|number| self.readers.get(number));
+        let counts = consumers.attempting.iter().filter_map(|number| self.readers.get(number));
         let taken = counts.fold(0, |sum: u64, reader| sum.saturating_add(reader.count));
         let next = consumers.waiting.first().copied();
         let some_are_left = entries == u64::MAX || taken < entries;
-        next.filter(|_| some_are_left && consumers.trying.len() < most)
+        next.filter(|_| some_are_left && consumers.attempting.len() < most)
     }
 
     /// Returns whether there is work to do at once.
     pub(super) fn is_eager(&self) -> bool {
-        !self.changed.is_empty()
-            || !self.again.is_empty()
-            || !self.ending.is_empty()
-            || !self.too_late.is_empty()
+        !self.changed_keys.is_empty()
+            || !self.retries.is_empty()
+            || !self.ended_waits.is_empty()
+            || !self.late_unblocks.is_empty()
     }
 
     /// Returns the time of the next action in Unix milliseconds.

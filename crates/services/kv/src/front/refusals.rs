@@ -7,7 +7,7 @@ use quorate_replica::front::Failure;
 use crate::resp::reply::Reply;
 
 /// Error for a request refused because the memory limit of all clients is reached.
-pub(super) const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
+pub(super) const MEMORY_IS_FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
     node has for them (--client-memory)";
 
 /// Returns the error text for a failed request. The codes in capitals are part of the interface.

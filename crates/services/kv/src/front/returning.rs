@@ -5,38 +5,42 @@
 //! counters), so each small reply raises the limit, and a large one resets it to the minimum.
 
 /// Minimum and initial limit. A client may leave this many replies of `--command-max` bytes unread.
-const LEAST: usize = 8;
+const WRITES_MIN: usize = 8;
 /// Maximum limit. This many values of `--command-max` bytes fit in the allowance for the replies of
 /// a batch, which is a quarter of `--client-memory`.
-const MOST: usize = 32;
+const WRITES_MAX: usize = 32;
 /// Size in bytes from which on a reply is large, so that the next ones may be large too.
-const LARGE: usize = 16 * 1024;
+const LARGE_REPLY_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
-pub(super) struct Returning {
+pub(super) struct LargeReplyLimit {
     open: usize,
-    allowed: usize,
+    writes_allowed: usize,
 }
 
-impl Default for Returning {
+impl Default for LargeReplyLimit {
     fn default() -> Self {
-        Self { open: 0, allowed: LEAST }
+        Self { open: 0, writes_allowed: WRITES_MIN }
     }
 }
 
-impl Returning {
-    pub(super) const fn ready(&self) -> bool {
-        self.open < self.allowed
+impl LargeReplyLimit {
+    pub(super) const fn has_capacity(&self) -> bool {
+        self.open < self.writes_allowed
     }
 
-    pub(super) const fn opens(&mut self) {
+    pub(super) const fn begin_write(&mut self) {
         self.open += 1;
     }
 
     /// Handles the reply to a write.
-    pub(super) fn closes(&mut self, bytes: usize) {
+    pub(super) fn end_write(&mut self, bytes: usize) {
         self.open -= 1;
-        self.allowed = if bytes < LARGE { (self.allowed + 1).min(MOST) } else { LEAST };
+        self.writes_allowed = if bytes < LARGE_REPLY_BYTES {
+            (self.writes_allowed + 1).min(WRITES_MAX)
+        } else {
+            WRITES_MIN
+        };
     }
 }
 
@@ -44,32 +48,32 @@ impl Returning {
 mod tests {
     use super::*;
 
-    fn open_all(returning: &mut Returning) -> usize {
-        while returning.ready() {
-            returning.opens();
+    fn open_all(returning: &mut LargeReplyLimit) -> usize {
+        while returning.has_capacity() {
+            returning.begin_write();
         }
         returning.open
     }
 
     #[test]
-    fn small_replies_raise_the_limit_and_a_large_one_lowers_it() {
-        let mut returning = Returning::default();
-        assert_eq!(open_all(&mut returning), LEAST);
-        for _ in 0..LEAST {
-            returning.closes(LARGE - 1);
+    fn small_replies_earn_room_and_one_large_reply_takes_it_away() {
+        let mut returning = LargeReplyLimit::default();
+        assert_eq!(open_all(&mut returning), WRITES_MIN);
+        for _ in 0..WRITES_MIN {
+            returning.end_write(LARGE_REPLY_BYTES - 1);
         }
-        assert_eq!(open_all(&mut returning), 2 * LEAST);
-        for _ in 0..10 * MOST {
-            returning.closes(3);
+        assert_eq!(open_all(&mut returning), 2 * WRITES_MIN);
+        for _ in 0..10 * WRITES_MAX {
+            returning.end_write(3);
             open_all(&mut returning);
         }
-        assert_eq!(returning.open, MOST, "never more, however long it lasts");
+        assert_eq!(returning.open, WRITES_MAX, "never more, however long it lasts");
 
-        returning.closes(LARGE);
-        assert!(!returning.ready());
-        for _ in 0..MOST - LEAST {
-            returning.closes(LARGE);
+        returning.end_write(LARGE_REPLY_BYTES);
+        assert!(!returning.has_capacity());
+        for _ in 0..WRITES_MAX - WRITES_MIN {
+            returning.end_write(LARGE_REPLY_BYTES);
         }
-        assert_eq!(open_all(&mut returning), LEAST);
+        assert_eq!(open_all(&mut returning), WRITES_MIN);
     }
 }

@@ -21,15 +21,15 @@ pub(super) struct ClientEntry {
     pub(super) seen_ms: u64,
     pub(super) command: &'static str,
     /// Number of subscribed channels, patterns and shard channels.
-    pub(super) listens: [usize; 3],
+    pub(super) subscription_counts: [usize; 3],
     pub(super) blocked: bool,
     pub(super) monitors: bool,
     /// Number of commands queued since MULTI; `None` outside a transaction.
-    pub(super) queued: Option<usize>,
+    pub(super) queued_commands: Option<usize>,
     pub(super) protocol: u8,
-    pub(super) stale: bool,
+    pub(super) reads_stale: bool,
     /// Number of unanswered requests.
-    pub(super) waiting: usize,
+    pub(super) unanswered_requests: usize,
     /// Number of bytes of unsent replies.
     pub(super) output_bytes: usize,
     /// Total memory of the connection in bytes.
@@ -38,7 +38,7 @@ pub(super) struct ClientEntry {
 
 impl ClientEntry {
     pub(super) fn is_listening(&self) -> bool {
-        self.listens != [0; 3]
+        self.subscription_counts != [0; 3]
     }
 
     /// Returns the line for CLIENT LIST, with the fields that clients parse. Fields without a
@@ -50,8 +50,8 @@ impl ClientEntry {
             ('P', self.is_listening()),
             ('b', self.blocked),
             ('O', self.monitors),
-            ('x', self.queued.is_some()),
-            ('r', self.stale),
+            ('x', self.queued_commands.is_some()),
+            ('r', self.reads_stale),
         ] {
             if set {
                 flags.push(flag);
@@ -60,7 +60,8 @@ impl ClientEntry {
         if flags.is_empty() {
             flags.push('N');
         }
-        let queued = self.queued.map_or_else(|| "-1".to_owned(), |count| count.to_string());
+        let queued =
+            self.queued_commands.map_or_else(|| "-1".to_owned(), |count| count.to_string());
         format!(
             "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub={} psub={} ssub={} \
              multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} \
@@ -71,10 +72,10 @@ impl ClientEntry {
             self.name,
             seconds(self.opened_ms),
             seconds(self.seen_ms),
-            self.listens[0],
-            self.listens[1],
-            self.listens[2],
-            self.waiting,
+            self.subscription_counts[0],
+            self.subscription_counts[1],
+            self.subscription_counts[2],
+            self.unanswered_requests,
             self.output_bytes,
             self.held_bytes,
             self.command,
@@ -88,36 +89,36 @@ impl ClientEntry {
 
 #[derive(Debug, Default)]
 pub(super) struct ClientTable {
-    seats: Vec<Option<ClientEntry>>,
-    free: Vec<ClientSlot>,
+    slots: Vec<Option<ClientEntry>>,
+    free_slots: Vec<ClientSlot>,
     /// Number of connections accepted since the start.
     pub(super) connections_total: u64,
 }
 
 impl ClientTable {
-    pub(super) fn enter(&mut self, guest: ClientEntry) -> ClientSlot {
+    pub(super) fn add_client(&mut self, guest: ClientEntry) -> ClientSlot {
         self.connections_total += 1;
-        match self.free.pop() {
+        match self.free_slots.pop() {
             Some(seat) => {
-                self.seats[seat.0] = Some(guest);
+                self.slots[seat.0] = Some(guest);
                 seat
             }
             None => {
-                self.seats.push(Some(guest));
-                ClientSlot(self.seats.len() - 1)
+                self.slots.push(Some(guest));
+                ClientSlot(self.slots.len() - 1)
             }
         }
     }
 
-    pub(super) fn leave(&mut self, seat: ClientSlot) {
-        if self.guest(seat).is_some() {
-            self.seats[seat.0] = None;
-            self.free.push(seat);
+    pub(super) fn remove_client(&mut self, seat: ClientSlot) {
+        if self.entry_mut(seat).is_some() {
+            self.slots[seat.0] = None;
+            self.free_slots.push(seat);
         }
     }
 
-    pub(super) fn guest(&mut self, seat: ClientSlot) -> Option<&mut ClientEntry> {
-        self.seats.get_mut(seat.0)?.as_mut()
+    pub(super) fn entry_mut(&mut self, seat: ClientSlot) -> Option<&mut ClientEntry> {
+        self.slots.get_mut(seat.0)?.as_mut()
     }
 
     /// Sets the name of a connection. Fails if the name cannot be part of a line of CLIENT LIST.
@@ -125,19 +126,19 @@ impl ClientTable {
         let Some(name) = label(name) else {
             return Err("ERR Client names cannot contain spaces, newlines or special characters.");
         };
-        if let Some(guest) = self.guest(seat) {
+        if let Some(guest) = self.entry_mut(seat) {
             guest.name = name;
         }
         Ok(())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.seats.len() - self.free.len()
+        self.slots.len() - self.free_slots.len()
     }
 
     /// Returns all entries, oldest first.
-    pub(super) fn all(&self) -> Vec<&ClientEntry> {
-        let mut guests: Vec<&ClientEntry> = self.seats.iter().flatten().collect();
+    pub(super) fn oldest_first(&self) -> Vec<&ClientEntry> {
+        let mut guests: Vec<&ClientEntry> = self.slots.iter().flatten().collect();
         guests.sort_unstable_by_key(|guest| guest.id);
         guests
     }

@@ -18,7 +18,7 @@ pub struct Settings {
     /// Returns the memory of the process and of the machine.
     pub memory: fn() -> Memory,
     /// Returns the CPU time of the process.
-    pub cpu: fn() -> Cpu,
+    pub cpu: fn() -> CpuTime,
 }
 
 /// Replies to the cluster commands of Redis clients, which look up the slots of keys.
@@ -35,7 +35,7 @@ pub enum ClusterMode {
 
 impl ClusterMode {
     /// Parses the value of `--cluster-mode`.
-    pub fn named(text: &str) -> Option<Self> {
+    pub fn parse_mode(text: &str) -> Option<Self> {
         match text {
             "off" => Some(Self::Off),
             "emulated" => Some(Self::Emulated),
@@ -64,7 +64,7 @@ pub struct Memory {
 
 /// CPU time of the process in milliseconds; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cpu {
+pub struct CpuTime {
     pub system_ms: u64,
     pub user_ms: u64,
 }
@@ -79,7 +79,7 @@ impl Default for Settings {
             started_ms: 0,
             cluster_mode: ClusterMode::Off,
             memory: Memory::default,
-            cpu: Cpu::default,
+            cpu: CpuTime::default,
         }
     }
 }

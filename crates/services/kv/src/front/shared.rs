@@ -4,26 +4,26 @@ use std::collections::VecDeque;
 
 use quorate_access::PendingChecks;
 use quorate_replica::{
-    front::{ConnectionId, Patience, Requests, Tag, Tags},
+    front::{AccessPatience, ConnectionId, Requests, Tag, Tags},
     seldom::Seldom,
 };
 
 use super::{
-    buffers::fresh,
+    buffers::clear_buffer,
     census::Census,
     channels::Channels,
     monitor::{self, Monitors, is_hidden},
     readers::Readers,
     roster::{ClientSlot, ClientTable},
     settings::Settings,
-    switching::Switching,
-    tally::Tally,
-    tracking::{Cached, Forgotten, Tracking},
+    switching::MasterSwitchNotices,
+    tally::CommandStatistics,
+    tracking::{CachedKeys, EvictedKey, TrackingTable},
     traffic::Traffic,
-    waiting::Waiting,
+    waiting::BlockedClients,
 };
 use crate::{
-    command::{Refusal, Request, ScriptBy, Spec},
+    command::{Refusal, Request, ScriptForm, Spec},
     commands::{self, events::Setting, operations::is_of_level_10, transactions::ABSENT_LEVEL},
     encode::Encoder,
     key::Key,
@@ -38,7 +38,7 @@ const NEEDS_LEVEL: &str = "need feature level 10, which the cluster reaches once
 
 /// Recipient of a completion: a connection and the part of it that waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
+pub(super) struct CompletionOwner {
     pub(super) connection: ConnectionId,
     pub(super) target: Target,
 }
@@ -47,8 +47,8 @@ pub(super) struct Owner {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     /// The request with this number.
-    Place(u64),
-    Run,
+    Request(u64),
+    ReadRun,
     /// The claim of the blocked client with this number.
     Claim(u64),
     /// The attempt of the client with this number, which waits for stream entries.
@@ -56,7 +56,7 @@ pub(super) enum Target {
     /// Announcement of subscriptions.
     Announcement,
     /// Command on the queue of blocked clients, whose reply is ignored.
-    Line,
+    QueueCommand,
 }
 
 /// CLIENT PAUSE in effect: requests are not accepted until it ends.
@@ -70,50 +70,50 @@ pub(super) struct Pause {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) tags: Tags<Owner>,
+    pub(super) tags: Tags<CompletionOwner>,
     /// Scratch buffer for the command being encoded.
     pub(super) command: Vec<u8>,
     /// Scratch buffer for the reply being built, in neutral form.
     pub(super) reply: Vec<u8>,
     /// Buffers of answered queries, for reuse.
-    spare: Vec<Vec<u8>>,
+    spare_buffers: Vec<Vec<u8>>,
     pub(super) dirty: VecDeque<ConnectionId>,
-    pub(super) roster: ClientTable,
+    pub(super) clients: ClientTable,
     pub(super) settings: Settings,
     pub(super) events: Setting,
     pub(super) traffic: Traffic,
     /// Bytes of all connections that count towards the memory limit.
     pub(super) held_bytes: usize,
     /// Rate limit of the log entry about clients that speak another protocol.
-    pub(super) strangers: Seldom,
+    pub(super) foreign_protocol_log: Seldom,
     /// Rate limit of the log entry about clients disconnected for their memory use.
     pub(super) oversized_clients: Seldom,
-    pub(super) tally: Tally,
+    pub(super) tally: CommandStatistics,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
     pub(super) census: Census,
-    pub(super) switching: Switching,
-    pub(super) tracking: Tracking,
+    pub(super) switching: MasterSwitchNotices,
+    pub(super) tracking: TrackingTable,
     /// Keys no longer tracked. Clients that cache them are notified as if they had changed.
-    pub(super) forgotten: Vec<Forgotten>,
-    pub(super) waiting: Waiting,
+    pub(super) evicted_keys: Vec<EvictedKey>,
+    pub(super) blocked_clients: BlockedClients,
     pub(super) readers: Readers,
     pub(super) monitors: Monitors,
-    pub(super) desk: PendingChecks<ConnectionId>,
+    pub(super) password_checks: PendingChecks<ConnectionId>,
     /// Number of wrong passwords since the start.
     pub(super) wrong_passwords: u64,
     /// Number of requests refused since the start because of the client's role.
-    pub(super) forbidden: u64,
+    pub(super) forbidden_requests: u64,
     /// Connections whose next request waits for the permissions, the time or the end of a pause.
-    patient: Vec<ConnectionId>,
+    deferred_connections: Vec<ConnectionId>,
     pause: Option<Pause>,
     /// Clients to disconnect for CLIENT KILL.
-    pub(super) killed: Vec<ConnectionId>,
-    patience: Patience,
+    pub(super) clients_to_kill: Vec<ConnectionId>,
+    patience: AccessPatience,
     /// Version of the user table at the last check of subscriptions.
     users_version: u64,
     /// Number of seeds generated since the start.
-    seeds: u64,
+    seed_count: u64,
 }
 
 impl Shared {
@@ -122,40 +122,40 @@ impl Shared {
             tags: Tags::default(),
             command: Vec::new(),
             reply: Vec::new(),
-            spare: Vec::new(),
+            spare_buffers: Vec::new(),
             dirty: VecDeque::new(),
-            roster: ClientTable::default(),
+            clients: ClientTable::default(),
             settings,
             events: Setting::default(),
             traffic: Traffic::default(),
             held_bytes: 0,
-            strangers: Seldom::default(),
+            foreign_protocol_log: Seldom::default(),
             oversized_clients: Seldom::default(),
-            tally: Tally::default(),
+            tally: CommandStatistics::default(),
             scripts: Scripts::default(),
             channels: Channels::default(),
             census: Census::default(),
-            switching: Switching::default(),
-            tracking: Tracking::default(),
-            forgotten: Vec::new(),
-            waiting: Waiting::default(),
+            switching: MasterSwitchNotices::default(),
+            tracking: TrackingTable::default(),
+            evicted_keys: Vec::new(),
+            blocked_clients: BlockedClients::default(),
             readers: Readers::default(),
             monitors: Monitors::default(),
-            desk: PendingChecks::default(),
+            password_checks: PendingChecks::default(),
             wrong_passwords: 0,
-            forbidden: 0,
-            patient: Vec::new(),
+            forbidden_requests: 0,
+            deferred_connections: Vec::new(),
             pause: None,
-            killed: Vec::new(),
-            patience: Patience::default(),
+            clients_to_kill: Vec::new(),
+            patience: AccessPatience::default(),
             users_version: 0,
-            seeds: 0,
+            seed_count: 0,
         }
     }
 
     /// Adds the clients' addresses and names to new entries of the slow log.
     pub(super) fn sign_slow(&mut self) {
-        self.tally.slow.sign_entries(&mut self.roster);
+        self.tally.slow.sign_entries(&mut self.clients);
     }
 
     /// Returns whether the user table has changed since the last call.
@@ -167,16 +167,16 @@ impl Shared {
     /// Returns whether a request may still wait for the permissions and the time ([access-4],
     /// [time-4]). The wait is bounded, like a wait for a leader.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
-        !self.patience.is_over(now_ms)
+        !self.patience.has_expired(now_ms)
     }
 
-    pub(super) fn waits(&mut self, connection: ConnectionId) {
-        self.patient.push(connection);
+    pub(super) fn defer_connection(&mut self, connection: ConnectionId) {
+        self.deferred_connections.push(connection);
     }
 
     /// Starts a pause or extends the current one. As in Redis, a pause never becomes shorter or
     /// affects fewer requests.
-    pub(super) fn pause(&mut self, mut more: Pause, now_ms: u64) {
+    pub(super) fn extend_pause(&mut self, mut more: Pause, now_ms: u64) {
         if let Some(now) = self.current_pause(now_ms) {
             more.until_ms = more.until_ms.max(now.until_ms);
             more.only_writes &= now.only_writes;
@@ -194,20 +194,20 @@ impl Shared {
 
     /// Returns the end of the pause, if requests wait for it.
     pub(super) fn wake_ms(&self) -> Option<u64> {
-        self.pause.filter(|_| !self.patient.is_empty()).map(|pause| pause.until_ms)
+        self.pause.filter(|_| !self.deferred_connections.is_empty()).map(|pause| pause.until_ms)
     }
 
     /// Removes and returns the waiting connections whose requests can be handled now.
-    pub(super) fn take_patient(&mut self, requests: &dyn Requests) -> Vec<ConnectionId> {
-        let over = !self.patient.is_empty()
+    pub(super) fn take_deferred(&mut self, requests: &dyn Requests) -> Vec<ConnectionId> {
+        let over = !self.deferred_connections.is_empty()
             && self.current_pause(requests.wall_ms()).is_none()
             && (requests.users().is_some() && requests.knows_clock()
                 || !self.has_patience(requests.wall_ms()));
-        if over { std::mem::take(&mut self.patient) } else { Vec::new() }
+        if over { std::mem::take(&mut self.deferred_connections) } else { Vec::new() }
     }
 
-    pub(super) fn tag(&mut self, connection: ConnectionId, target: Target) -> Tag {
-        self.tags.give(Owner { connection, target })
+    pub(super) fn allocate_tag(&mut self, connection: ConnectionId, target: Target) -> Tag {
+        self.tags.allocate(CompletionOwner { connection, target })
     }
 
     /// Looks up a command, ignoring case.
@@ -218,7 +218,7 @@ impl Shared {
     /// Encodes `EVAL text …` or `EVALSHA hash …` into the scratch buffer.
     pub(super) fn encode_script(
         &mut self,
-        by: ScriptBy,
+        by: ScriptForm,
         (name, operator): (&'static str, bool),
         words: &Arguments<'_>,
         requests: &dyn Requests,
@@ -230,7 +230,7 @@ impl Shared {
             value_bytes_max: requests.command_bytes_max(),
             seed: self.seed(requests.wall_ms()),
         };
-        fresh(&mut self.command);
+        clear_buffer(&mut self.command);
         let out = &mut Encoder(&mut self.command);
         self.scripts.encode(by, words.at(1), operator, &request, out)
     }
@@ -246,44 +246,49 @@ impl Shared {
     }
 
     /// Replaces the keys that are tracked for a client.
-    pub(super) fn track(&mut self, client: ConnectionId, known: Option<&Cached>, cached: &Cached) {
+    pub(super) fn replace_tracked_keys(
+        &mut self,
+        client: ConnectionId,
+        known: Option<&CachedKeys>,
+        cached: &CachedKeys,
+    ) {
         if let Some(known) = known {
-            self.tracking.leave(client, known);
+            self.tracking.remove_client(client, known);
         }
-        self.tracking.enter(client, cached);
+        self.tracking.add_client(client, cached);
         self.events.track(true);
     }
 
-    pub(super) fn untrack(&mut self, client: ConnectionId, known: &Cached) {
-        self.tracking.leave(client, known);
-        self.events.track(self.tracking.settle());
+    pub(super) fn stop_tracking(&mut self, client: ConnectionId, known: &CachedKeys) {
+        self.tracking.remove_client(client, known);
+        self.events.track(self.tracking.remove_unused_keys());
     }
 
     /// Records that a client has read keys that it caches.
-    pub(super) fn remember<'k>(
+    pub(super) fn record_cached_reads<'k>(
         &mut self,
         client: ConnectionId,
         keys: impl Iterator<Item = &'k [u8]>,
     ) {
         for key in keys.filter(|key| Key::new(key).is_ok()) {
-            self.forgotten.extend(self.tracking.remember(client, key));
+            self.evicted_keys.extend(self.tracking.record_read(client, key));
         }
     }
 
     /// Returns a random seed, unique to each request even across restarts.
     pub(super) const fn seed(&mut self, wall_ms: u64) -> u64 {
-        self.seeds = self.seeds.wrapping_add(1);
-        wall_ms.rotate_left(32) ^ self.seeds
+        self.seed_count = self.seed_count.wrapping_add(1);
+        wall_ms.rotate_left(32) ^ self.seed_count
     }
 
     pub(super) fn query(&mut self) -> Vec<u8> {
-        let mut query = self.spare.pop().unwrap_or_default();
+        let mut query = self.spare_buffers.pop().unwrap_or_default();
         query.extend_from_slice(&self.command);
         query
     }
 
     /// Updates the bytes that an item counts towards the limit.
-    pub(super) const fn recount(&mut self, counted: &mut usize, now: usize) {
+    pub(super) const fn update_charge(&mut self, counted: &mut usize, now: usize) {
         self.held_bytes = self.held_bytes - *counted + now;
         *counted = now;
     }
@@ -291,13 +296,13 @@ impl Shared {
     /// Adds a command to the output for monitors, unless it contains a secret.
     #[cold]
     pub(super) fn show(&mut self, seat: ClientSlot, spec: &Spec, arguments: &Arguments<'_>) {
-        let inner = monitor::inner(spec, arguments).and_then(|name| self.lookup(name));
+        let inner = monitor::inner_command_name(spec, arguments).and_then(|name| self.lookup(name));
         if is_hidden(spec) || inner.is_some_and(is_hidden) {
             return;
         }
-        let guest = self.roster.guest(seat);
+        let guest = self.clients.entry_mut(seat);
         let peer = guest.map_or("", |guest| &guest.endpoints.peer);
-        self.monitors.add(peer, self.tally.now_ms, arguments);
+        self.monitors.add_command(peer, self.tally.now_ms, arguments);
     }
 
     pub(super) const fn is_full(&self, more: usize) -> bool {
@@ -305,19 +310,19 @@ impl Shared {
     }
 
     /// Retains the buffer of an answered query for reuse, if it is small.
-    pub(super) fn reuse(&mut self, mut query: Vec<u8>) {
+    pub(super) fn retain_buffer(&mut self, mut query: Vec<u8>) {
         const SPARE_MAX: usize = 1024;
         const SPARE_BYTES_MAX: usize = 256;
-        if self.spare.len() < SPARE_MAX && query.capacity() <= SPARE_BYTES_MAX {
+        if self.spare_buffers.len() < SPARE_MAX && query.capacity() <= SPARE_BYTES_MAX {
             query.clear();
-            self.spare.push(query);
+            self.spare_buffers.push(query);
         }
     }
 
     /// Clears the scratch buffer for replies, shrinks it if it is very large, and returns a writer
     /// to it.
     pub(super) fn fresh_reply(&mut self) -> Reply<'_> {
-        fresh(&mut self.reply);
+        clear_buffer(&mut self.reply);
         Reply(&mut self.reply)
     }
 }

@@ -29,10 +29,10 @@ const GET_ENTRIES_DEFAULT: usize = 10;
 /// than idle ones and be disconnected first.
 const NOTES_BYTES_MAX: usize = 1024 * 1024;
 /// Placeholder for arguments that were not recorded.
-const NOT_KEPT: &[u8] = b"(arguments not kept: no command was slow in the minute before)";
+const NOT_RECORDED: &[u8] = b"(arguments not kept: no command was slow in the minute before)";
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Split {
+pub(super) struct LatencySplit {
     /// Time from arrival to reply.
     pub(super) took_ms: u64,
     /// Part of that time in which the command waited for earlier commands of its connection.
@@ -41,21 +41,21 @@ pub(super) struct Split {
 
 /// Name and arguments of a command, abbreviated as Redis does.
 #[derive(Debug)]
-pub(super) struct Note(pub(super) Vec<Vec<u8>>);
+pub(super) struct CommandNote(pub(super) Vec<Vec<u8>>);
 
-impl Note {
-    pub(super) fn of(arguments: &Arguments<'_>) -> Self {
+impl CommandNote {
+    pub(super) fn from_arguments(arguments: &Arguments<'_>) -> Self {
         let count = arguments.len();
         let whole = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };
-        let mut words: Vec<Vec<u8>> = arguments.iter().take(whole).map(shortened).collect();
+        let mut words: Vec<Vec<u8>> = arguments.iter().take(whole).map(abbreviate).collect();
         if count > whole {
             words.push(format!("... ({} more arguments)", count - whole).into_bytes());
         }
         Self(words)
     }
 
-    fn nothing(name: &str) -> Self {
-        Self(vec![name.as_bytes().to_vec(), NOT_KEPT.to_vec()])
+    fn without_arguments(name: &str) -> Self {
+        Self(vec![name.as_bytes().to_vec(), NOT_RECORDED.to_vec()])
     }
 
     fn held_bytes(&self) -> usize {
@@ -64,7 +64,7 @@ impl Note {
     }
 }
 
-fn shortened(word: &[u8]) -> Vec<u8> {
+fn abbreviate(word: &[u8]) -> Vec<u8> {
     match word.split_at_checked(ARGUMENT_BYTES_MAX) {
         Some((head, rest @ [_, ..])) => {
             let more = format!("... ({} more bytes)", rest.len());
@@ -78,9 +78,9 @@ fn shortened(word: &[u8]) -> Vec<u8> {
 struct Entry {
     id: i64,
     /// Time of arrival as Unix time in milliseconds.
-    at_ms: u64,
-    split: Split,
-    note: Note,
+    arrived_ms: u64,
+    split: LatencySplit,
+    note: CommandNote,
     address: String,
     name: String,
 }
@@ -88,38 +88,43 @@ struct Entry {
 /// Slow command whose client still has to be looked up.
 #[derive(Debug)]
 struct UnsignedEntry {
-    seat: ClientSlot,
-    at_ms: u64,
-    split: Split,
-    note: Note,
+    client_slot: ClientSlot,
+    arrived_ms: u64,
+    split: LatencySplit,
+    note: CommandNote,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct SlowLog {
     /// Entries, newest first.
     entries: VecDeque<Entry>,
-    fresh: Vec<UnsignedEntry>,
+    unsigned_entries: Vec<UnsignedEntry>,
     next_id: i64,
     /// Notes on unanswered commands, by client and request number.
-    notes: BTreeMap<(ClientSlot, u64), Note>,
+    notes: BTreeMap<(ClientSlot, u64), CommandNote>,
     notes_bytes: usize,
     /// End of the recording of arguments, as Unix time in milliseconds.
-    keeps_until_ms: u64,
+    records_until_ms: u64,
 }
 
 impl SlowLog {
     /// Returns whether arguments are recorded now.
-    pub(super) const fn keeps(&self, now_ms: u64) -> bool {
-        now_ms < self.keeps_until_ms
+    pub(super) const fn is_recording(&self, now_ms: u64) -> bool {
+        now_ms < self.records_until_ms
     }
 
     /// Records the arguments of an unanswered command, if the memory limit allows it.
     #[cold]
-    pub(super) fn keep_note(&mut self, seat: ClientSlot, number: u64, arguments: &Arguments<'_>) {
+    pub(super) fn record_arguments(
+        &mut self,
+        seat: ClientSlot,
+        number: u64,
+        arguments: &Arguments<'_>,
+    ) {
         if self.notes_bytes >= NOTES_BYTES_MAX {
             return;
         }
-        let note = Note::of(arguments);
+        let note = CommandNote::from_arguments(arguments);
         self.notes_bytes += note.held_bytes();
         if let Some(old) = self.notes.insert((seat, number), note) {
             self.notes_bytes -= old.held_bytes();
@@ -130,55 +135,55 @@ impl SlowLog {
         !self.notes.is_empty()
     }
 
-    pub(super) fn take_note(&mut self, seat: ClientSlot, number: u64) -> Option<Note> {
+    pub(super) fn take_recorded(&mut self, seat: ClientSlot, number: u64) -> Option<CommandNote> {
         let note = self.notes.remove(&(seat, number))?;
         self.notes_bytes -= note.held_bytes();
         Some(note)
     }
 
     /// Drops the notes of a disconnected client, as its commands are never answered.
-    pub(super) fn leave(&mut self, seat: ClientSlot) {
+    pub(super) fn drop_client_notes(&mut self, seat: ClientSlot) {
         while let Some((&(_, number), _)) = self.notes.range((seat, 0)..=(seat, u64::MAX)).next() {
-            self.take_note(seat, number);
+            self.take_recorded(seat, number);
         }
     }
 
     pub(super) fn add(
         &mut self,
         seat: ClientSlot,
-        note: Option<Note>,
+        note: Option<CommandNote>,
         name: &str,
-        split: Split,
+        split: LatencySplit,
         now_ms: u64,
     ) {
-        self.keeps_until_ms = now_ms.saturating_add(KEEPING_MS);
-        self.fresh.push(UnsignedEntry {
-            seat,
-            at_ms: now_ms.saturating_sub(split.took_ms),
+        self.records_until_ms = now_ms.saturating_add(KEEPING_MS);
+        self.unsigned_entries.push(UnsignedEntry {
+            client_slot: seat,
+            arrived_ms: now_ms.saturating_sub(split.took_ms),
             split,
-            note: note.unwrap_or_else(|| Note::nothing(name)),
+            note: note.unwrap_or_else(|| CommandNote::without_arguments(name)),
         });
     }
 
     /// Adds the clients' addresses and names to new entries while they are connected.
     #[inline]
     pub(super) fn sign_entries(&mut self, roster: &mut ClientTable) {
-        if !self.fresh.is_empty() {
+        if !self.unsigned_entries.is_empty() {
             self.sign_fresh(roster);
         }
     }
 
     #[cold]
     fn sign_fresh(&mut self, roster: &mut ClientTable) {
-        for fresh in std::mem::take(&mut self.fresh) {
-            let guest = roster.guest(fresh.seat);
+        for fresh in std::mem::take(&mut self.unsigned_entries) {
+            let guest = roster.entry_mut(fresh.client_slot);
             let (address, name) = guest.map_or_else(Default::default, |guest| {
                 (guest.endpoints.peer.clone(), guest.name.clone())
             });
             self.entries.truncate(ENTRIES_MAX - 1);
             self.entries.push_front(Entry {
                 id: self.next_id,
-                at_ms: fresh.at_ms,
+                arrived_ms: fresh.arrived_ms,
                 split: fresh.split,
                 note: fresh.note,
                 address,
@@ -188,7 +193,7 @@ impl SlowLog {
         }
     }
 
-    pub(super) fn answer(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+    pub(super) fn answer_slowlog(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         match (&*arguments.at(1).to_ascii_lowercase(), arguments.len()) {
             (b"get", 2) => self.write_entries(GET_ENTRIES_DEFAULT, r),
             (b"get", 3) => match parse_integer(arguments.at(2)) {
@@ -217,8 +222,8 @@ impl SlowLog {
         for entry in self.entries.iter().take(count) {
             r.array(6);
             r.integer(entry.id);
-            r.integer(number(entry.at_ms / 1000));
-            let Split { took_ms, waited_ms } = entry.split;
+            r.integer(number(entry.arrived_ms / 1000));
+            let LatencySplit { took_ms, waited_ms } = entry.split;
             r.integer(number(took_ms.saturating_mul(1000)));
             // Client libraries expect six fields, so the waiting time is added to the arguments.
             r.array(entry.note.0.len() + 1);

@@ -8,7 +8,7 @@ use crate::{
 
 /// Returns the name of a command and its subcommands. Each has the number of arguments including
 /// both words, as in the command table.
-const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
+const fn subcommands_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
     Some(match local {
         Local::Acl => (
             "acl",
@@ -123,8 +123,8 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
 
 /// Checks that the second word is a subcommand. Otherwise returns Redis' error, which also aborts a
 /// transaction.
-pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), String> {
-    let (Some((name, words)), Some(word)) = (words_of(local), arguments.iter().nth(1)) else {
+pub(super) fn check_subcommand(local: Local, arguments: &Arguments<'_>) -> Result<(), String> {
+    let (Some((name, words)), Some(word)) = (subcommands_of(local), arguments.iter().nth(1)) else {
         return Ok(());
     };
     let known = words.iter().find(|(known, _)| word.eq_ignore_ascii_case(known.as_bytes()));
@@ -144,7 +144,7 @@ pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), Strin
 }
 
 pub(super) fn help(local: Local, r: &mut Reply<'_>) {
-    let Some((name, words)) = words_of(local) else {
+    let Some((name, words)) = subcommands_of(local) else {
         return;
     };
     r.array(words.len() + 1);

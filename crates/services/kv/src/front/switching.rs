@@ -13,30 +13,30 @@ const SEARCH_MS: u64 = 10;
 
 /// State of the notifications.
 #[derive(Debug, Default)]
-pub(super) struct Switching {
+pub(super) struct MasterSwitchNotices {
     /// Names that clients have used for the group, most recent first. Some clients ignore messages
     /// with another name, and the group has no name of its own.
-    names: Vec<String>,
+    group_names: Vec<String>,
     /// Last leader seen while there were subscribers, with its host and port.
     master: Option<(NodeId, String, String)>,
     /// Time in milliseconds of the last search for a new leader's address.
     searched_ms: u64,
 }
 
-impl Switching {
+impl MasterSwitchNotices {
     /// Stores the name that a client uses for the group.
     pub(super) fn learn_name(&mut self, name: &[u8]) {
         let Ok(name) = std::str::from_utf8(name) else { return };
         if name.len() > 64 || name.contains(|of: char| of.is_whitespace() || of.is_control()) {
             return;
         }
-        self.names.retain(|known| known != name);
-        self.names.truncate(NAMES_MAX - 1);
-        self.names.insert(0, name.to_owned());
+        self.group_names.retain(|known| known != name);
+        self.group_names.truncate(NAMES_MAX - 1);
+        self.group_names.insert(0, name.to_owned());
     }
 
     /// Discards the leader, because there are no subscribers.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn discard_master(&mut self) {
         self.master = None;
     }
 
@@ -45,7 +45,7 @@ impl Switching {
         let known = self.master.as_ref().map(|(node, ..)| *node);
         match requests.leader() {
             Some(leader) if Some(leader) != known && self.may_search(requests.wall_ms()) => {
-                self.messages_of(leader, &requests.status())
+                self.switch_messages(leader, &requests.status())
             }
             _ => Vec::new(),
         }
@@ -61,7 +61,7 @@ impl Switching {
     }
 
     #[cold]
-    fn messages_of(&mut self, leader: NodeId, status: &Status) -> Vec<String> {
+    fn switch_messages(&mut self, leader: NodeId, status: &Status) -> Vec<String> {
         // The leader's address for clients may not be available yet.
         let Some(place) = topology::master(status).filter(|_| status.leader == Some(leader)) else {
             return Vec::new();
@@ -70,7 +70,7 @@ impl Switching {
         let Some((_, old_host, old_port)) = self.master.replace(master) else {
             return Vec::new();
         };
-        let names = self.names.iter().map(String::as_str);
+        let names = self.group_names.iter().map(String::as_str);
         let names = names.filter(|name| *name != MASTER_NAME).chain([MASTER_NAME]);
         names
             .map(|name| format!("{name} {old_host} {old_port} {} {}", place.host, place.port))

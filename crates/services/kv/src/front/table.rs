@@ -15,7 +15,7 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
     match (&*sub, arguments.len()) {
         (_, 1) | (b"info", 2) => {
             r.array(specs().count());
-            specs().for_each(|spec| describe(spec, r));
+            specs().for_each(|spec| write_command_info(spec, r));
         }
         (b"count", _) => r.count(specs().count()),
         (b"list", _) => list(&arguments.from(2), r),
@@ -23,14 +23,14 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
             r.array(arguments.len() - 2);
             for name in arguments.from(2).iter() {
                 match shared.lookup(name) {
-                    Some(spec) => describe(spec, r),
+                    Some(spec) => write_command_info(spec, r),
                     None => r.null(),
                 }
             }
         }
         (b"docs", 2) => {
             r.map(specs().count());
-            specs().for_each(|spec| document(spec, r));
+            specs().for_each(|spec| write_command_doc(spec, r));
         }
         (b"docs", _) => {
             // As in Redis, unknown names are omitted. Each command is described once, to bound the
@@ -42,14 +42,14 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
                 }
             }
             r.map(known.len());
-            known.into_iter().for_each(|spec| document(spec, r));
+            known.into_iter().for_each(|spec| write_command_doc(spec, r));
         }
         (b"getkeys", _) => get_keys(&arguments.from(2), shared, r),
         _ => subcommands::help(Local::Command, r),
     }
 }
 
-fn describe(spec: &Spec, r: &mut Reply<'_>) {
+fn write_command_info(spec: &Spec, r: &mut Reply<'_>) {
     let (first, last, step) = spec.keys;
     r.array(10);
     r.bulk(spec.name.as_bytes());
@@ -61,7 +61,7 @@ fn describe(spec: &Spec, r: &mut Reply<'_>) {
     (0..4).for_each(|_| r.array(0));
 }
 
-fn document(spec: &Spec, r: &mut Reply<'_>) {
+fn write_command_doc(spec: &Spec, r: &mut Reply<'_>) {
     let Doc { group, since, complexity, summary, .. } = spec.doc;
     r.bulk(spec.name.as_bytes());
     r.map(4);
@@ -78,7 +78,7 @@ fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     let by = filter.at(1).to_ascii_lowercase();
     let value = filter.at(2).to_ascii_lowercase();
     let is = |spec: &Spec| match &*by {
-        b"aclcat" => is_of(spec, &value),
+        b"aclcat" => is_in_category(spec, &value),
         b"pattern" => glob::matches(&value, spec.name.as_bytes()),
         _ => false,
     };
@@ -95,7 +95,7 @@ fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
 }
 
 /// Returns whether a command belongs to one of Redis' categories, according to its group and flags.
-fn is_of(spec: &Spec, category: &[u8]) -> bool {
+fn is_in_category(spec: &Spec, category: &[u8]) -> bool {
     let has = |flag: &str| spec.flags.contains(&flag);
     match category {
         b"keyspace" => spec.doc.group == "generic",
@@ -115,10 +115,10 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     let Some(spec) = shared.lookup(command.at(0)) else {
         return r.error("ERR Invalid command specified");
     };
-    if !spec.takes(command.len()) {
+    if !spec.accepts_count(command.len()) {
         return r.error("ERR Invalid number of arguments specified for command");
     }
-    if spec.keys.0 == 0 && counted(spec.name).is_none() && !reads_streams(spec.name) {
+    if spec.keys.0 == 0 && key_count_index(spec.name).is_none() && !reads_streams(spec.name) {
         return r.error("ERR The command has no key arguments");
     }
     let Some(places) = key_places(spec, command) else {
@@ -131,21 +131,21 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
 /// Returns the argument indexes of a command's keys, or `None` if the number of keys is invalid.
 pub(super) fn key_places(spec: &Spec, command: &Arguments<'_>) -> Option<Vec<usize>> {
     let count = command.len();
-    let mut places: Vec<usize> = spec.key_places(count).filter(|place| *place < count).collect();
-    if let Some(at) = counted(spec.name) {
+    let mut places: Vec<usize> = spec.key_indexes(count).filter(|place| *place < count).collect();
+    if let Some(at) = key_count_index(spec.name) {
         let keys = parse_integer(command.at(at)).and_then(|keys| usize::try_from(keys).ok());
         let keys = keys.filter(|keys| *keys < count - at)?;
         places.extend(at + 1..=at + keys);
     } else if spec.name == "sort" {
         places.extend(target(command));
     } else if reads_streams(spec.name) {
-        places.extend(streams(command)?);
+        places.extend(stream_key_range(command)?);
     }
     Some(places)
 }
 
 /// Returns the index of the argument that contains the number of keys, if the command has one.
-fn counted(name: &str) -> Option<usize> {
+fn key_count_index(name: &str) -> Option<usize> {
     match name {
         "lmpop" | "zmpop" | "zunion" | "zinter" | "zdiff" | "zintercard" | "sintercard" => Some(1),
         "blmpop" | "bzmpop" | "eval" | "evalsha" | "eval_ro" | "evalsha_ro" => Some(2),
@@ -159,7 +159,7 @@ fn reads_streams(name: &str) -> bool {
 }
 
 /// Returns the indexes of the keys of XREAD or XREADGROUP: the first half of what follows STREAMS.
-fn streams(command: &Arguments<'_>) -> Option<Range<usize>> {
+fn stream_key_range(command: &Arguments<'_>) -> Option<Range<usize>> {
     let mut at = 1;
     while at < command.len() {
         match &*command.at(at).to_ascii_lowercase() {

@@ -23,13 +23,13 @@ const NO_MASTER: &str =
     "ERR this group has no leader now: an election usually takes less than a second; ask again";
 
 /// Node that clients can connect to.
-pub(super) struct Place<'a> {
+pub(super) struct ClientNode<'a> {
     pub(super) peer: &'a Peer,
     pub(super) host: &'a str,
     pub(super) port: &'a str,
 }
 
-impl Place<'_> {
+impl ClientNode<'_> {
     pub(super) fn run_id(&self, status: &Status) -> String {
         run_id(status, self.peer.member.node)
     }
@@ -55,17 +55,17 @@ pub(super) fn run_id(status: &Status, node: NodeId) -> String {
 }
 
 /// Returns the voters that serve clients, including this node, with their client addresses.
-pub(super) fn places(status: &Status) -> impl Iterator<Item = Place<'_>> {
+pub(super) fn client_nodes(status: &Status) -> impl Iterator<Item = ClientNode<'_>> {
     let serving = status.peers.iter().filter(|peer| peer.weight > 0 && !peer.auxiliary);
     serving.filter_map(|peer| {
         let (host, port) = peer.addresses.client.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        Some(Place { peer, host, port })
+        Some(ClientNode { peer, host, port })
     })
 }
 
-pub(super) fn master(status: &Status) -> Option<Place<'_>> {
-    places(status).find(|place| Some(place.peer.member.node) == status.leader)
+pub(super) fn master(status: &Status) -> Option<ClientNode<'_>> {
+    client_nodes(status).find(|place| Some(place.peer.member.node) == status.leader)
 }
 
 /// Returns the host and port of the master, and whether this node is connected to it. If there is
@@ -75,8 +75,8 @@ fn master_link(status: &Status) -> (&str, &str, bool) {
     master.map_or(("", "0", false), |place| (place.host, place.port, place.peer.connected))
 }
 
-fn replicas(status: &Status) -> impl Iterator<Item = Place<'_>> {
-    places(status).filter(|place| Some(place.peer.member.node) != status.leader)
+fn replicas(status: &Status) -> impl Iterator<Item = ClientNode<'_>> {
+    client_nodes(status).filter(|place| Some(place.peer.member.node) != status.leader)
 }
 
 /// Answers ROLE.
@@ -106,7 +106,7 @@ pub(super) fn role(status: &Status, r: &mut Reply<'_>) {
 }
 
 /// Writes the replication section of INFO.
-pub(super) fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
+pub(super) fn write_replication(text: &mut String, status: &Status) -> std::fmt::Result {
     let own = status.applied_to.0;
     write!(text, "# Replication\r\n")?;
     if status.role == Role::Leader {
@@ -115,7 +115,7 @@ pub(super) fn replication(text: &mut String, status: &Status) -> std::fmt::Resul
         write!(text, "role:master\r\nconnected_slaves:{}\r\n", connected.clone().count())?;
         for (number, place) in connected.enumerate() {
             let at = place.offset(status);
-            let Place { host, port, .. } = place;
+            let ClientNode { host, port, .. } = place;
             write!(text, "slave{number}:ip={host},port={port},state=online,offset={at},lag=0\r\n")?;
         }
     } else {
@@ -131,11 +131,11 @@ pub(super) fn replication(text: &mut String, status: &Status) -> std::fmt::Resul
     // All nodes have the same history, which is identified by the group.
     let history = run_id(status, NodeId(0));
     write!(text, "master_replid:{history}\r\nmaster_repl_offset:{own}\r\n")?;
-    quorate(text, status, "quorate_", "\r\n")
+    write_node_state(text, status, "quorate_", "\r\n")
 }
 
 /// Writes the state of the node as lines of the form `name:value`.
-pub(super) fn quorate(
+pub(super) fn write_node_state(
     text: &mut String,
     status: &Status,
     prefix: &str,
@@ -170,9 +170,9 @@ const fn role_name(role: Role) -> &'static str {
 }
 
 /// Answers SENTINEL.
-pub(super) fn sentinel(status: &Status, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+pub(super) fn answer_sentinel(status: &Status, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let name: String = arguments.at(2).iter().take(64).map(|&byte| printable(byte)).collect();
-    let others = || places(status).filter(|place| place.peer.member != status.member);
+    let others = || client_nodes(status).filter(|place| place.peer.member != status.member);
     match &*arguments.at(1).to_ascii_lowercase() {
         b"get-master-addr-by-name" => match master(status) {
             Some(place) => {
@@ -186,24 +186,24 @@ pub(super) fn sentinel(status: &Status, arguments: &Arguments<'_>, r: &mut Reply
             let master = master(status);
             r.array(usize::from(master.is_some()));
             if let Some(place) = master {
-                fields(&of_master(status, &place, MASTER_NAME), r);
+                fields(&master_fields(status, &place, MASTER_NAME), r);
             }
         }
         b"master" => match master(status) {
-            Some(place) => fields(&of_master(status, &place, &name), r),
+            Some(place) => fields(&master_fields(status, &place, &name), r),
             None => r.error(NO_MASTER),
         },
         b"replicas" | b"slaves" => {
             let replicas: Vec<_> = replicas(status).collect();
             r.array(replicas.len());
             for place in replicas {
-                fields(&of_replica(status, &place), r);
+                fields(&replica_fields(status, &place), r);
             }
         }
         b"sentinels" => {
             r.array(others().count());
             for place in others() {
-                fields(&of_sentinel(status, &place), r);
+                fields(&sentinel_fields(status, &place), r);
             }
         }
         b"ckquorum" if master(status).is_some() => {
@@ -227,7 +227,7 @@ fn fields(fields: &Fields, r: &mut Reply<'_>) {
 }
 
 /// Returns the fields common to all kinds of nodes. Clients skip nodes flagged as unreachable.
-fn common(status: &Status, place: &Place<'_>, name: String, kind: &str) -> Fields {
+fn common_fields(status: &Status, place: &ClientNode<'_>, name: String, kind: &str) -> Fields {
     let reachable = place.is_reachable(status);
     let flags = if reachable { kind.to_owned() } else { format!("{kind},s_down,disconnected") };
     let silent_ms = if reachable { "0" } else { "30000" };
@@ -243,9 +243,9 @@ fn common(status: &Status, place: &Place<'_>, name: String, kind: &str) -> Field
     ]
 }
 
-fn of_master(status: &Status, place: &Place<'_>, name: &str) -> Fields {
-    let nodes = places(status).count();
-    let mut fields = common(status, place, name.to_owned(), "master");
+fn master_fields(status: &Status, place: &ClientNode<'_>, name: &str) -> Fields {
+    let nodes = client_nodes(status).count();
+    let mut fields = common_fields(status, place, name.to_owned(), "master");
     fields.extend([
         ("role-reported", "master".to_owned()),
         ("config-epoch", status.ballot.round.to_string()),
@@ -256,9 +256,9 @@ fn of_master(status: &Status, place: &Place<'_>, name: &str) -> Fields {
     fields
 }
 
-fn of_replica(status: &Status, place: &Place<'_>) -> Fields {
+fn replica_fields(status: &Status, place: &ClientNode<'_>) -> Fields {
     let (host, port, _) = master_link(status);
-    let mut fields = common(status, place, place.name(), "slave");
+    let mut fields = common_fields(status, place, place.name(), "slave");
     fields.extend([
         ("role-reported", "slave".to_owned()),
         ("master-link-status", if host.is_empty() { "err" } else { "ok" }.to_owned()),
@@ -270,8 +270,8 @@ fn of_replica(status: &Status, place: &Place<'_>) -> Fields {
     fields
 }
 
-fn of_sentinel(status: &Status, place: &Place<'_>) -> Fields {
-    let mut fields = common(status, place, place.run_id(status), "sentinel");
+fn sentinel_fields(status: &Status, place: &ClientNode<'_>) -> Fields {
+    let mut fields = common_fields(status, place, place.run_id(status), "sentinel");
     fields.push(("voted-leader-epoch", status.ballot.round.to_string()));
     fields
 }

@@ -13,12 +13,12 @@ pub(super) struct Traffic {
     /// Totals since the start, or since CONFIG RESETSTAT.
     totals: Counts,
     /// Totals at the last sample.
-    sampled: Counts,
+    totals_at_sample: Counts,
     sampled_ms: u64,
     /// Rates per second, each for one interval of [`SAMPLE_MS`].
     rates: [Counts; SAMPLES],
     /// Index of the oldest sample.
-    oldest: usize,
+    oldest_index: usize,
 }
 
 impl Traffic {
@@ -46,7 +46,7 @@ impl Traffic {
             return;
         }
         let now = self.totals;
-        let before = std::mem::replace(&mut self.sampled, now);
+        let before = std::mem::replace(&mut self.totals_at_sample, now);
         self.sampled_ms = now_ms;
         let rate = std::array::from_fn(|at| {
             let count = u128::from(now[at] - before[at]);
@@ -54,8 +54,8 @@ impl Traffic {
         });
         let stands_for = usize::try_from(elapsed_ms / SAMPLE_MS).unwrap_or(SAMPLES);
         for _ in 0..stands_for.min(SAMPLES) {
-            self.rates[self.oldest] = rate;
-            self.oldest = (self.oldest + 1) % SAMPLES;
+            self.rates[self.oldest_index] = rate;
+            self.oldest_index = (self.oldest_index + 1) % SAMPLES;
         }
     }
 

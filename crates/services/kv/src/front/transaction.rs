@@ -3,7 +3,7 @@
 use quorate_access::Role;
 
 use crate::{
-    commands::transactions::{Seen, Watched},
+    commands::transactions::{KeyState, Watched},
     encode::{Decoder, Encoder},
 };
 
@@ -12,49 +12,49 @@ const WATCHED_MAX: usize = 4096;
 const WATCHED_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct Multi {
+pub(super) struct Transaction {
     /// Encoded commands, each with its length.
     commands: Vec<u8>,
     count: usize,
     /// Highest role needed by a queued command.
-    needs: Option<Role>,
+    required_role: Option<Role>,
     /// True if a command was refused, so that EXEC fails.
-    broken: bool,
+    is_aborted: bool,
     /// Keys of queued reads that the client caches, each with its length.
-    reads: Vec<u8>,
+    read_keys: Vec<u8>,
 }
 
-impl Multi {
-    pub(super) fn queue(&mut self, command: &[u8]) {
+impl Transaction {
+    pub(super) fn queue_command(&mut self, command: &[u8]) {
         Encoder(&mut self.commands).bytes(command);
         self.count += 1;
     }
 
     /// Records the keys of a queued read, which the client caches.
     pub(super) fn read(&mut self, keys: &[&[u8]]) {
-        let keys = keys.iter().filter(|_| !self.broken);
+        let keys = keys.iter().filter(|_| !self.is_aborted);
         for key in keys {
-            Encoder(&mut self.reads).bytes(key);
+            Encoder(&mut self.read_keys).bytes(key);
         }
     }
 
-    pub(super) fn reads(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = Decoder(&self.reads);
+    pub(super) fn read_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = Decoder(&self.read_keys);
         std::iter::from_fn(move || rest.bytes().ok())
     }
 
-    pub(super) fn need(&mut self, role: Option<Role>) {
-        self.needs = self.needs.max(role);
+    pub(super) fn require_role(&mut self, role: Option<Role>) {
+        self.required_role = self.required_role.max(role);
     }
 
-    pub(super) const fn needs(&self) -> Option<Role> {
-        self.needs
+    pub(super) const fn required_role(&self) -> Option<Role> {
+        self.required_role
     }
 
     /// Records a refused command, which makes EXEC fail.
-    pub(super) fn refuse(&mut self) {
-        self.broken = true;
-        (self.commands, self.reads) = (Vec::new(), Vec::new());
+    pub(super) fn abort(&mut self) {
+        self.is_aborted = true;
+        (self.commands, self.read_keys) = (Vec::new(), Vec::new());
     }
 
     pub(super) const fn count(&self) -> usize {
@@ -62,84 +62,85 @@ impl Multi {
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.commands.len() + self.reads.len()
+        self.commands.len() + self.read_keys.len()
     }
 
     pub(super) const fn held_bytes(&self) -> usize {
-        self.commands.capacity() + self.reads.capacity()
+        self.commands.capacity() + self.read_keys.capacity()
     }
 
     /// Returns the encoded commands and their number, or `None` if a command was refused.
-    pub(super) fn take(self) -> Option<(Vec<u8>, usize)> {
-        (!self.broken).then_some((self.commands, self.count))
+    pub(super) fn take_commands(self) -> Option<(Vec<u8>, usize)> {
+        (!self.is_aborted).then_some((self.commands, self.count))
     }
 }
 
 /// Watched keys by epoch. EXEC, DISCARD and UNWATCH end an epoch. A WATCH sent before the end of an
 /// epoch may be answered after it, and must not count for later transactions.
 #[derive(Debug, Default)]
-pub(super) struct Watching {
+pub(super) struct WatchedKeys {
     epoch: u64,
-    seen: Vec<(u64, Watched)>,
+    versions: Vec<(u64, Watched)>,
     /// Number of keys in the WATCH commands of this epoch.
-    asked: usize,
-    /// Total size in bytes of the keys counted in `asked`.
-    asked_bytes: usize,
+    requested_keys: usize,
+    /// Total size in bytes of the keys counted in `requested_keys`.
+    requested_bytes: usize,
     /// Last epoch in which a WATCH failed.
-    failed: Option<u64>,
+    failed_epoch: Option<u64>,
 }
 
-impl Watching {
+impl WatchedKeys {
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// Adds `count` keys with `bytes` bytes in total. Returns whether the totals are within the
     /// limits.
-    pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
-        self.asked += count;
-        self.asked_bytes += bytes;
-        self.asked <= WATCHED_MAX && self.asked_bytes <= WATCHED_BYTES_MAX
+    pub(super) const fn admit_keys(&mut self, count: usize, bytes: usize) -> bool {
+        self.requested_keys += count;
+        self.requested_bytes += bytes;
+        self.requested_keys <= WATCHED_MAX && self.requested_bytes <= WATCHED_BYTES_MAX
     }
 
-    pub(super) fn saw(&mut self, epoch: u64, key: &[u8], seen: Seen) {
+    pub(super) fn record_version(&mut self, epoch: u64, key: &[u8], seen: KeyState) {
         // A WATCH waits for all requests of earlier epochs, whose versions are no longer needed.
-        self.seen.retain(|(seen, _)| *seen >= epoch);
-        self.seen.push((epoch, Watched { key: key.to_vec(), seen }));
+        self.versions.retain(|(seen, _)| *seen >= epoch);
+        self.versions.push((epoch, Watched { key: key.to_vec(), state: seen }));
     }
 
-    pub(super) const fn failed(&mut self, epoch: u64) {
-        self.failed = Some(epoch);
+    pub(super) const fn record_failed_watch(&mut self, epoch: u64) {
+        self.failed_epoch = Some(epoch);
     }
 
     /// Returns the memory of all keys, including those of unanswered WATCH commands.
     pub(super) fn held_bytes(&self) -> usize {
-        self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
+        self.requested_bytes
+            + (self.requested_keys + self.versions.capacity()) * size_of::<(u64, Watched)>()
     }
 
     /// Ends the epoch and returns its number. Its versions do not count for later transactions.
     pub(super) const fn end_epoch(&mut self) -> u64 {
         let epoch = self.epoch;
         self.epoch += 1;
-        (self.asked, self.asked_bytes) = (0, 0);
+        (self.requested_keys, self.requested_bytes) = (0, 0);
         epoch
     }
 
     /// Returns the keys that were absent when WATCH read them in this epoch.
-    pub(super) fn absent(&self, epoch: u64) -> Vec<&[u8]> {
-        let seen = self.seen.iter().filter(|(seen, _)| *seen == epoch);
-        let absent = seen.filter(|(_, watched)| watched.seen.has_absent_version());
+    pub(super) fn absent_keys(&self, epoch: u64) -> Vec<&[u8]> {
+        let seen = self.versions.iter().filter(|(seen, _)| *seen == epoch);
+        let absent = seen.filter(|(_, watched)| watched.state.has_absent_version());
         absent.map(|(_, watched)| watched.key.as_slice()).collect()
     }
 
     /// Removes and returns the keys of an ended epoch. Returns `None` if a WATCH failed.
-    pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
+    pub(super) fn take_watched(&mut self, epoch: u64) -> Option<Vec<Watched>> {
         let (taken, kept) =
-            std::mem::take(&mut self.seen).into_iter().partition(|(seen, _)| *seen <= epoch);
-        self.seen = kept;
+            std::mem::take(&mut self.versions).into_iter().partition(|(seen, _)| *seen <= epoch);
+        self.versions = kept;
         let taken: Vec<(u64, Watched)> = taken;
         let of_epoch = taken.into_iter().filter(|(seen, _)| *seen == epoch);
-        (self.failed != Some(epoch)).then(|| of_epoch.map(|(_, watched)| watched).collect())
+        (self.failed_epoch != Some(epoch)).then(|| of_epoch.map(|(_, watched)| watched).collect())
     }
 }
 
@@ -150,12 +151,12 @@ impl Watching {
 pub(super) fn without_absent_versions(watched: &mut [Watched]) {
     watched.sort_by(|one, other| one.key.cmp(&other.key));
     for same_key in watched.chunk_by_mut(|one, other| one.key == other.key) {
-        let changed = same_key.iter().any(|watched| watched.seen != same_key[0].seen);
+        let changed = same_key.iter().any(|watched| watched.state != same_key[0].state);
         for watched in same_key {
             if changed {
-                watched.seen = Seen::NEVER;
-            } else if watched.seen.has_absent_version() {
-                watched.seen = Seen::SOME_ABSENT;
+                watched.state = KeyState::NEVER;
+            } else if watched.state.has_absent_version() {
+                watched.state = KeyState::SOME_ABSENT;
             }
         }
     }

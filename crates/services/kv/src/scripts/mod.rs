@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use sha1_smol::Sha1;
 
 use crate::{
-    command::{Refusal, Request, ScriptBy},
+    command::{Refusal, Request, ScriptForm},
     commands::scripts::{encode, key_count},
     encode::Encoder,
 };
@@ -44,24 +44,24 @@ const TOO_LONG: &str = "ERR a script may have 256 KiB; pass data as arguments";
 
 /// Script in executable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownScript {
     /// Lock script, executed as one operation.
     Lock(Meaning),
     /// Text of a Lua script.
     Lua(Rc<[u8]>),
 }
 
-impl Known {
+impl KnownScript {
     fn of(text: &[u8]) -> Result<Self, Refusal> {
         if text.len() > quorate_lua::TEXT_BYTES_MAX {
             return Err(TOO_LONG.into());
         }
         flags(text)?;
-        let words = |text| Sha1::from(words::canonical(text)).digest().bytes();
+        let words = |text| Sha1::from(words::canonical_tokens(text)).digest().bytes();
         let lock = Some(text)
             .filter(|text| text.len() <= LOCK_BYTES_MAX)
             .map(words)
-            .and_then(table::of_words);
+            .and_then(table::from_token_hash);
         Ok(lock.map_or_else(|| Self::Lua(text.into()), Self::Lock))
     }
 }
@@ -75,7 +75,7 @@ fn flags(text: &[u8]) -> Result<quorate_lua::Flags, Refusal> {
 #[derive(Default)]
 pub struct Scripts {
     /// Texts sent by clients, or the operations of those that are lock scripts.
-    loaded: FxHashMap<[u8; 20], Known>,
+    by_hash: FxHashMap<[u8; 20], KnownScript>,
     /// Hashes of the texts, oldest first.
     order: VecDeque<[u8; 20]>,
     bytes: usize,
@@ -85,7 +85,7 @@ pub struct Scripts {
 
 impl fmt::Debug for Scripts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scripts").field("loaded", &self.loaded.len()).finish_non_exhaustive()
+        f.debug_struct("Scripts").field("loaded", &self.by_hash.len()).finish_non_exhaustive()
     }
 }
 
@@ -93,44 +93,44 @@ impl Scripts {
     /// Returns a script and caches it by the hash of its text. Fails if the first line is malformed
     /// or the text is too long. Other errors occur at execution, which accounts for the work of
     /// compiling.
-    pub fn learn(&mut self, text: &[u8]) -> Result<Known, Refusal> {
+    pub fn add_script(&mut self, text: &[u8]) -> Result<KnownScript, Refusal> {
         let hash = Sha1::from(text).digest().bytes();
         if let Some(known) = self.by_hash(hash) {
             return Ok(known);
         }
-        let known = Known::of(text)?;
+        let known = KnownScript::of(text)?;
         self.bytes += size(&known);
-        self.loaded.insert(hash, known.clone());
+        self.by_hash.insert(hash, known.clone());
         self.order.push_back(hash);
         while self.order.len() > LOADED_MAX || self.bytes > LOADED_BYTES_MAX {
-            let oldest = self.order.pop_front().and_then(|hash| self.loaded.remove(&hash));
+            let oldest = self.order.pop_front().and_then(|hash| self.by_hash.remove(&hash));
             self.bytes -= oldest.as_ref().map_or(0, size);
         }
         Ok(known)
     }
 
-    /// Caches a script as [`Self::learn`] does, but fails if it does not compile.
+    /// Caches a script as [`Self::add_script`] does, but fails if it does not compile.
     pub fn load(&mut self, text: &[u8]) -> Result<(), Refusal> {
-        if let Known::Lua(_) = Known::of(text)? {
+        if let KnownScript::Lua(_) = KnownScript::of(text)? {
             let failed = |why| format!("ERR Error compiling script (new function): {why}");
             self.interpreter.check(text).map_err(|why| Refusal::Text(failed(why).into()))?;
         }
-        self.learn(text).map(drop)
+        self.add_script(text).map(drop)
     }
 
-    fn by_hash(&self, hash: [u8; 20]) -> Option<Known> {
-        let lock = table::of_text(hash).map(Known::Lock);
-        lock.or_else(|| self.loaded.get(&hash).cloned())
+    fn by_hash(&self, hash: [u8; 20]) -> Option<KnownScript> {
+        let lock = table::from_text_hash(hash).map(KnownScript::Lock);
+        lock.or_else(|| self.by_hash.get(&hash).cloned())
     }
 
     /// Returns the script with hexadecimal hash `hex`.
-    pub fn find(&self, hex: &[u8]) -> Option<Known> {
+    pub fn find(&self, hex: &[u8]) -> Option<KnownScript> {
         self.by_hash(parse_hash(hex)?)
     }
 
     /// Removes all cached scripts.
     pub fn flush(&mut self) {
-        self.loaded.clear();
+        self.by_hash.clear();
         self.order.clear();
         self.bytes = 0;
     }
@@ -138,20 +138,22 @@ impl Scripts {
     /// Encodes `EVAL text …` or `EVALSHA hash …`. `request` has the arguments after `script`.
     pub(crate) fn encode(
         &mut self,
-        by: ScriptBy,
+        by: ScriptForm,
         script: &[u8],
         operator: bool,
         request: &Request<'_>,
         out: &mut Encoder<'_>,
     ) -> Result<(), Refusal> {
         let (known, reads) = match by {
-            ScriptBy::Text { reads } => (self.learn(script)?, reads),
-            ScriptBy::Hash { reads } => (self.find(script).ok_or(Refusal::from(NO_SCRIPT))?, reads),
+            ScriptForm::Text { reads } => (self.add_script(script)?, reads),
+            ScriptForm::Hash { reads } => {
+                (self.find(script).ok_or(Refusal::from(NO_SCRIPT))?, reads)
+            }
         };
         match known {
-            Known::Lock(_) if reads => Err(WRITES.into()),
-            Known::Lock(meaning) => encode_lock(meaning, request, out),
-            Known::Lua(text) => {
+            KnownScript::Lock(_) if reads => Err(WRITES.into()),
+            KnownScript::Lock(meaning) => encode_lock(meaning, request, out),
+            KnownScript::Lua(text) => {
                 let only_reads = flags(&text)?.no_writes;
                 // A text without a `#!` line may be run either way, as before Redis 7.
                 if reads && !only_reads && text.starts_with(b"#!") {
@@ -163,10 +165,10 @@ impl Scripts {
     }
 }
 
-fn size(known: &Known) -> usize {
+fn size(known: &KnownScript) -> usize {
     match known {
-        Known::Lock(_) => 0,
-        Known::Lua(text) => text.len(),
+        KnownScript::Lock(_) => 0,
+        KnownScript::Lua(text) => text.len(),
     }
 }
 
@@ -214,13 +216,19 @@ mod tests {
             return redis.call(\"del\", KEYS[1]);\n else --[[ not\n ours ]] return 0\n end\n";
         let hash = hash_of(written.as_bytes());
         assert_eq!(scripts.find(hash.as_bytes()), None);
-        assert_eq!(scripts.learn(written.as_bytes()).ok(), Some(Known::Lock(Meaning::DeleteEqual)));
-        assert_eq!(scripts.find(hash.as_bytes()), Some(Known::Lock(Meaning::DeleteEqual)));
+        assert_eq!(
+            scripts.add_script(written.as_bytes()).ok(),
+            Some(KnownScript::Lock(Meaning::DeleteEqual))
+        );
+        assert_eq!(scripts.find(hash.as_bytes()), Some(KnownScript::Lock(Meaning::DeleteEqual)));
         assert_eq!(
             scripts.find(hash.to_uppercase().as_bytes()),
-            Some(Known::Lock(Meaning::DeleteEqual))
+            Some(KnownScript::Lock(Meaning::DeleteEqual))
         );
-        assert_eq!(scripts.learn(plain.as_bytes()).ok(), Some(Known::Lock(Meaning::DeleteEqual)));
+        assert_eq!(
+            scripts.add_script(plain.as_bytes()).ok(),
+            Some(KnownScript::Lock(Meaning::DeleteEqual))
+        );
         scripts.flush();
         assert_eq!(scripts.find(hash.as_bytes()), None);
     }
@@ -239,18 +247,21 @@ mod tests {
             "if redis.call('get',KEYS[1])=='ARGV[1]' then return redis.call('del',KEYS[1]) else return 0 end",
         ] {
             assert_eq!(
-                scripts.learn(text.as_bytes()),
-                Ok(Known::Lua(text.as_bytes().into())),
+                scripts.add_script(text.as_bytes()),
+                Ok(KnownScript::Lua(text.as_bytes().into())),
                 "{text}"
             );
         }
         let joined = "ifredis.call('get',KEYS[1])==ARGV[1]thenreturn redis.call('del',KEYS[1])elsereturn 0end";
         assert!(scripts.load(joined.as_bytes()).is_err(), "it does not compile");
         assert_eq!(scripts.find(hash_of(joined.as_bytes()).as_bytes()), None);
-        assert!(scripts.learn(joined.as_bytes()).is_ok(), "a node finds out when it executes it");
+        assert!(
+            scripts.add_script(joined.as_bytes()).is_ok(),
+            "a node finds out when it executes it"
+        );
         assert!(scripts.load(joined.as_bytes()).is_err(), "also of a text that is known");
         assert_eq!(
-            scripts.learn(&vec![b' '; quorate_lua::TEXT_BYTES_MAX + 1]),
+            scripts.add_script(&vec![b' '; quorate_lua::TEXT_BYTES_MAX + 1]),
             Err(TOO_LONG.into())
         );
         assert_eq!(scripts.find(b"zz"), None);
@@ -265,15 +276,15 @@ mod tests {
                 "{}if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end",
                 " ".repeat(blanks)
             );
-            assert!(scripts.learn(text.as_bytes()).is_ok());
+            assert!(scripts.add_script(text.as_bytes()).is_ok());
         }
-        assert_eq!((scripts.loaded.len(), scripts.bytes), (LOADED_MAX, 0));
+        assert_eq!((scripts.by_hash.len(), scripts.bytes), (LOADED_MAX, 0));
         for count in 0..70 {
             let text = format!("return {count} --{}", "x".repeat(250_000));
-            assert!(scripts.learn(text.as_bytes()).is_ok());
+            assert!(scripts.add_script(text.as_bytes()).is_ok());
             assert!(scripts.bytes <= LOADED_BYTES_MAX);
             assert!(scripts.find(hash_of(text.as_bytes()).as_bytes()).is_some());
         }
-        assert!(scripts.loaded.len() < 70 && scripts.loaded.len() == scripts.order.len());
+        assert!(scripts.by_hash.len() < 70 && scripts.by_hash.len() == scripts.order.len());
     }
 }

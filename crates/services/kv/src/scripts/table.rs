@@ -7,7 +7,7 @@ use crate::{
     command::{Refusal, Request},
     commands::{
         conditions::{Condition, write_del_if},
-        expiry::{Unit, deadline_at, positive_deadline},
+        expiry::{Unit, parse_deadline, positive_deadline},
         locks::{
             NewDeadline, Unlock, write_break, write_del_equal, write_expire_equal, write_lock,
             write_renew, write_set_all,
@@ -70,9 +70,9 @@ pub enum Meaning {
 type Hash = [u8; 20];
 
 /// Operation, hash of the script's tokens, and hashes of its known texts.
-type Known = (Meaning, Hash, &'static [Hash]);
+type KnownScript = (Meaning, Hash, &'static [Hash]);
 
-const KNOWN: [Known; 20] = [
+const KNOWN_SCRIPTS: [KnownScript; 20] = [
     (
         Meaning::DeleteEqual,
         hash("9c691b6b3185783408426c6cc6cce748dfb8cc61"),
@@ -202,14 +202,14 @@ const fn hash(hex: &str) -> Hash {
 }
 
 /// Returns the operation of the script whose text has this hash.
-pub(super) fn of_text(hash: Hash) -> Option<Meaning> {
-    let known = KNOWN.iter().find(|(_, _, texts)| texts.contains(&hash));
+pub(super) fn from_text_hash(hash: Hash) -> Option<Meaning> {
+    let known = KNOWN_SCRIPTS.iter().find(|(_, _, texts)| texts.contains(&hash));
     known.map(|(meaning, ..)| *meaning)
 }
 
 /// Returns the operation of the script whose tokens have this hash.
-pub(super) fn of_words(hash: Hash) -> Option<Meaning> {
-    let known = KNOWN.iter().find(|(_, words, _)| *words == hash);
+pub(super) fn from_token_hash(hash: Hash) -> Option<Meaning> {
+    let known = KNOWN_SCRIPTS.iter().find(|(_, words, _)| *words == hash);
     known.map(|(meaning, ..)| *meaning)
 }
 
@@ -221,8 +221,8 @@ pub(super) fn encode(
     out: &mut Encoder<'_>,
 ) -> Result<(), Refusal> {
     let arguments = r.arguments.len() - keys;
-    let (least_keys, least_arguments) = shape(meaning, keys);
-    let many = least_keys == 1 && is_of_many(meaning);
+    let (least_keys, least_arguments) = argument_shape(meaning, keys);
+    let many = least_keys == 1 && takes_many_keys(meaning);
     if keys < least_keys || (keys > least_keys && !many) || arguments < least_arguments {
         return Err("ERR this script has other keys or arguments".into());
     }
@@ -233,24 +233,24 @@ pub(super) fn encode(
     let all = || (0..keys).map(|at| r.at(at));
     let arg = |at| r.at(keys + at);
     // Returns the deadline in an argument, as milliseconds.
-    let ms = |at| deadline_at(r, Unit::MILLISECONDS, keys + at);
+    let ms = |at| parse_deadline(r, Unit::MILLISECONDS, keys + at);
     // Returns the deadline in an argument that the script passes to SET, which rejects times ≤ 0.
     let lasting = |at| positive_deadline(r, Unit::MILLISECONDS, keys + at);
     match meaning {
         Meaning::DeleteEqual => write_del_if(Condition::Equal(arg(0)), r.at(0), out),
         Meaning::DeleteEqualEach => write_del_equal(all(), arg(0), out),
         Meaning::ExpireEqual => {
-            let deadline = deadline_at(r, Unit::SECONDS, keys + 1)?;
-            write_expire_equal(r.at(0), arg(0), NewDeadline::To(deadline), out);
+            let deadline = parse_deadline(r, Unit::SECONDS, keys + 1)?;
+            write_expire_equal(r.at(0), arg(0), NewDeadline::Until(deadline), out);
         }
         Meaning::PexpireEqual => {
-            write_expire_equal(r.at(0), arg(0), NewDeadline::To(ms(1)?), out);
+            write_expire_equal(r.at(0), arg(0), NewDeadline::Until(ms(1)?), out);
         }
         Meaning::Extend => {
             let new = if arg(2) == b"0" {
-                NewDeadline::By(r.integer(keys + 1)?)
+                NewDeadline::Extend(r.integer(keys + 1)?)
             } else {
-                NewDeadline::To(ms(1)?)
+                NewDeadline::Until(ms(1)?)
             };
             write_expire_equal(r.at(0), arg(0), new, out);
         }
@@ -271,7 +271,7 @@ pub(super) fn encode(
                 holder: arg(2),
                 deadline: ms(1)?,
                 latch: latch.map(|deadline| key(2).map(|key| (key, deadline))).transpose()?,
-                tell: Some((r.at(1), arg(0))),
+                notification: Some((r.at(1), arg(0))),
             };
             unlock.write(out);
         }
@@ -283,7 +283,7 @@ pub(super) fn encode(
                 holder: arg(1),
                 deadline: ms(0)?,
                 latch: latch.map(|deadline| key(1).map(|key| (key, deadline))).transpose()?,
-                tell: None,
+                notification: None,
             };
             unlock.write(out);
         }
@@ -303,7 +303,7 @@ pub(super) fn encode(
 }
 
 /// Returns the number of keys (`keys` itself if it varies) and the least number of arguments.
-const fn shape(meaning: Meaning, keys: usize) -> (usize, usize) {
+const fn argument_shape(meaning: Meaning, keys: usize) -> (usize, usize) {
     match meaning {
         Meaning::DeleteEqual | Meaning::DeleteEqualEach => (1, 1),
         Meaning::Extend => (1, 3),
@@ -323,7 +323,7 @@ const fn shape(meaning: Meaning, keys: usize) -> (usize, usize) {
     }
 }
 
-const fn is_of_many(meaning: Meaning) -> bool {
+const fn takes_many_keys(meaning: Meaning) -> bool {
     matches!(
         meaning,
         Meaning::DeleteEqualEach

@@ -2,7 +2,7 @@
 
 /// Returns the tokens of a text, each followed by a zero byte. Strings are marked and in lower
 /// case, because command names ignore case. Semicolons are omitted, because Lua ignores them.
-pub(super) fn canonical(text: &[u8]) -> Vec<u8> {
+pub(super) fn canonical_tokens(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(&first) = rest.first() {
@@ -12,12 +12,12 @@ pub(super) fn canonical(text: &[u8]) -> Vec<u8> {
             b'"' | b'\'' => {
                 let length = string(rest);
                 out.push(b'"');
-                out.extend(inside(&rest[..length]).to_ascii_lowercase());
+                out.extend(string_contents(&rest[..length]).to_ascii_lowercase());
                 out.push(0);
                 length
             }
-            word if is_of_word(word) => {
-                let length = rest.iter().take_while(|&&byte| is_of_word(byte)).count();
+            word if is_word_byte(word) => {
+                let length = rest.iter().take_while(|&&byte| is_word_byte(byte)).count();
                 out.extend_from_slice(&rest[..length]);
                 out.push(0);
                 length
@@ -32,7 +32,7 @@ pub(super) fn canonical(text: &[u8]) -> Vec<u8> {
     out
 }
 
-const fn is_of_word(byte: u8) -> bool {
+const fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
@@ -60,7 +60,7 @@ fn string(text: &[u8]) -> usize {
     text.len()
 }
 
-fn inside(string: &[u8]) -> &[u8] {
+fn string_contents(string: &[u8]) -> &[u8] {
     let inside = &string[1..];
     inside.strip_suffix(&string[..1]).unwrap_or(inside)
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> String {
-        String::from_utf8(canonical(text.as_bytes())).unwrap().replace('\0', "|")
+        String::from_utf8(canonical_tokens(text.as_bytes())).unwrap().replace('\0', "|")
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         for length in 0..6u32 {
             for number in 0..7usize.pow(length) {
                 let byte = |place| b"-['\\\"] "[number / 7usize.pow(place) % 7];
-                canonical(&(0..length).map(byte).collect::<Vec<u8>>());
+                canonical_tokens(&(0..length).map(byte).collect::<Vec<u8>>());
             }
         }
     }

@@ -58,7 +58,7 @@ impl Kind {
     }
 
     /// Returns the number of rows per element.
-    pub const fn rows_each(self) -> u64 {
+    pub const fn rows_per_element(self) -> u64 {
         match self {
             Self::String => 0,
             Self::Hash | Self::List | Self::Set | Self::Stream => 1,
@@ -112,7 +112,7 @@ pub struct Header {
     /// Position of a list's first element; 0 for other types.
     pub first: u64,
     /// Deadlines of a hash's fields; `None` if none ever had one.
-    pub timed: Option<Timed>,
+    pub field_deadlines: Option<FieldDeadlines>,
     /// State of a stream; `None` for other types.
     pub log: Option<Log>,
 }
@@ -122,7 +122,7 @@ pub struct Header {
 /// A hash whose fields all have deadlines expires with the last one. Its key is stored with that
 /// deadline, unless its own is earlier, so it expires like any other key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Timed {
+pub struct FieldDeadlines {
     /// Number of fields with a deadline.
     pub fields: u64,
     /// Earliest deadline of a stored field, which may have passed.
@@ -135,12 +135,12 @@ pub struct Timed {
 
 /// Encoded header, without memory allocation.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored {
+pub struct EncodedHeader {
     bytes: [u8; Header::BYTES_MAX],
     length: usize,
 }
 
-impl Deref for Stored {
+impl Deref for EncodedHeader {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -157,18 +157,18 @@ impl Header {
     pub const STREAM_BYTES: usize = Self::BYTES + Log::BYTES;
     const BYTES_MAX: usize = Self::STREAM_BYTES;
     /// Encoding of a missing deadline.
-    const NEVER: u64 = u64::MAX;
+    const NO_DEADLINE: u64 = u64::MAX;
 
     /// Encodes the header. Part of the formats of stores and snapshots.
-    pub fn to_bytes(self) -> Stored {
+    pub fn to_bytes(self) -> EncodedHeader {
         let (mut bytes, mut length) = ([0; Self::BYTES_MAX], Self::BYTES);
         bytes[..16].copy_from_slice(&self.id.to_bytes());
         bytes[16..24].copy_from_slice(&self.count.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.first.to_le_bytes());
-        if let Some(timed) = self.timed {
+        if let Some(timed) = self.field_deadlines {
             length = Self::TIMED_BYTES;
-            let deadline = timed.deadline.unwrap_or(Self::NEVER);
+            let deadline = timed.deadline.unwrap_or(Self::NO_DEADLINE);
             bytes[40..48].copy_from_slice(&timed.fields.to_le_bytes());
             bytes[48..56].copy_from_slice(&timed.next.to_le_bytes());
             bytes[56..64].copy_from_slice(&deadline.to_le_bytes());
@@ -178,7 +178,7 @@ impl Header {
             length = Self::STREAM_BYTES;
             bytes[Self::BYTES..].copy_from_slice(&log.to_bytes());
         }
-        Stored { bytes, length }
+        EncodedHeader { bytes, length }
     }
 
     pub fn from_bytes(stored: &[u8]) -> Option<Self> {
@@ -190,22 +190,22 @@ impl Header {
         if let Ok(rest) = rest.try_into() {
             log = Some(Log::from_bytes(rest));
         } else if !rest.is_empty() {
-            timed = Some(Timed::from_bytes(rest)?);
+            timed = Some(FieldDeadlines::from_bytes(rest)?);
         }
         Some(Self {
             id: Id::from_bytes(id)?,
             count: u64::from_le_bytes(*count),
             bytes: u64::from_le_bytes(*bytes),
             first: u64::from_le_bytes(*first),
-            timed,
+            field_deadlines: timed,
             log,
         })
     }
 
     /// Returns the number of rows of a collection of this type.
     pub const fn rows(&self, kind: Kind) -> u64 {
-        let rows = self.count.saturating_mul(kind.rows_each());
-        match (self.timed, self.log) {
+        let rows = self.count.saturating_mul(kind.rows_per_element());
+        match (self.field_deadlines, self.log) {
             // Each deadline has a row by field and a row by time.
             (Some(timed), _) => rows.saturating_add(timed.fields.saturating_mul(2)),
             (None, Some(log)) => rows.saturating_add(log.group_rows),
@@ -214,7 +214,7 @@ impl Header {
     }
 }
 
-impl Timed {
+impl FieldDeadlines {
     fn from_bytes(stored: &[u8]) -> Option<Self> {
         let (fields, rest) = stored.split_first_chunk()?;
         let (next, rest) = rest.split_first_chunk()?;
@@ -226,14 +226,14 @@ impl Timed {
         Some(Self {
             fields: u64::from_le_bytes(*fields),
             next: u64::from_le_bytes(*next),
-            deadline: (deadline != Header::NEVER).then_some(deadline),
+            deadline: (deadline != Header::NO_DEADLINE).then_some(deadline),
             removed: u64::from_le_bytes(*removed),
         })
     }
 }
 
 /// Returns the earliest deadline of a field in a key's value.
-pub(super) fn next_in(kind: Kind, value: &[u8]) -> Option<u64> {
+pub(super) fn earliest_field_deadline(kind: Kind, value: &[u8]) -> Option<u64> {
     if kind != Kind::Hash || value.len() != Header::TIMED_BYTES {
         return None;
     }
@@ -243,7 +243,7 @@ pub(super) fn next_in(kind: Kind, value: &[u8]) -> Option<u64> {
 }
 
 /// Returns the collection's id in a key's value.
-pub(super) fn id_in(kind: Kind, value: &[u8]) -> Option<Id> {
+pub(super) fn collection_id(kind: Kind, value: &[u8]) -> Option<Id> {
     if !kind.has_rows() {
         return None;
     }
@@ -262,7 +262,7 @@ mod tests {
         count: 5,
         bytes: 6,
         first: 1 << 63,
-        timed: None,
+        field_deadlines: None,
         log: None,
     };
 
@@ -276,20 +276,20 @@ mod tests {
         assert_eq!(*HEADER.to_bytes(), *expected);
         assert_eq!(Header::from_bytes(&expected), Some(HEADER));
         assert_eq!(Header::from_bytes(&expected[1..]), None);
-        assert_eq!(id_in(Kind::Hash, &expected), Some(HEADER.id));
-        assert_eq!(id_in(Kind::String, &expected), None);
-        assert_eq!(next_in(Kind::Hash, &expected), None);
-        let timed = Timed { fields: 2, next: 7, deadline: None, removed: 3 };
-        let header = Header { timed: Some(timed), ..HEADER };
+        assert_eq!(collection_id(Kind::Hash, &expected), Some(HEADER.id));
+        assert_eq!(collection_id(Kind::String, &expected), None);
+        assert_eq!(earliest_field_deadline(Kind::Hash, &expected), None);
+        let timed = FieldDeadlines { fields: 2, next: 7, deadline: None, removed: 3 };
+        let header = Header { field_deadlines: Some(timed), ..HEADER };
         for number in [2, 7, u64::MAX, 3] {
             expected.extend_from_slice(&number.to_le_bytes());
         }
         assert_eq!(*header.to_bytes(), *expected);
         assert_eq!(Header::from_bytes(&expected), Some(header));
         assert_eq!(Header::from_bytes(&expected[..expected.len() - 1]), None);
-        assert_eq!(id_in(Kind::Hash, &expected), Some(HEADER.id));
-        assert_eq!(next_in(Kind::Hash, &expected), Some(7));
-        assert_eq!(next_in(Kind::Set, &expected), None);
+        assert_eq!(collection_id(Kind::Hash, &expected), Some(HEADER.id));
+        assert_eq!(earliest_field_deadline(Kind::Hash, &expected), Some(7));
+        assert_eq!(earliest_field_deadline(Kind::Set, &expected), None);
         assert_eq!(header.rows(Kind::Hash), 5 + 2 * 2);
         let log = Log {
             first: EntryId { ms: 0x0102, seq: 3 },
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(*header.to_bytes(), *expected);
         assert_eq!(Header::from_bytes(&expected), Some(header));
         assert_eq!(Header::from_bytes(&expected[..expected.len() - 1]), None);
-        assert_eq!(next_in(Kind::Hash, &expected), None);
+        assert_eq!(earliest_field_deadline(Kind::Hash, &expected), None);
         assert_eq!(header.rows(Kind::Stream), 5 + 9);
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use super::{
-    collection::{Header, Id, Kind, id_in, next_in},
+    collection::{Header, Id, Kind, collection_id, earliest_field_deadline},
     places::Version,
 };
 
@@ -45,7 +45,8 @@ impl Entry<'_> {
     /// Returns the deadline set on the key itself, not on a hash's fields.
     pub fn own_deadline(&self) -> Option<u64> {
         if self.kind == Kind::Hash
-            && let Some(timed) = Header::from_bytes(&self.value).and_then(|header| header.timed)
+            && let Some(timed) =
+                Header::from_bytes(&self.value).and_then(|header| header.field_deadlines)
         {
             return timed.deadline;
         }
@@ -79,7 +80,7 @@ impl Stamp {
 
 /// Key that is about to be replaced or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Old {
+pub(super) struct ReplacedEntry {
     pub(super) version: Version,
     pub(super) deadline: Option<u64>,
     /// Earliest deadline of a hash's field.
@@ -88,10 +89,15 @@ pub(super) struct Old {
     pub(super) id: Option<Id>,
 }
 
-impl Old {
+impl ReplacedEntry {
     pub(super) fn new(value: &[u8], stamp: Stamp) -> Self {
         let Stamp { version, deadline, kind } = stamp;
-        Self { version, deadline, next: next_in(kind, value), id: id_in(kind, value) }
+        Self {
+            version,
+            deadline,
+            next: earliest_field_deadline(kind, value),
+            id: collection_id(kind, value),
+        }
     }
 
     /// Returns the deadline of the key and the earliest one of its fields.

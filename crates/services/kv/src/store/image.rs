@@ -8,7 +8,7 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::LoadError;
 
 use super::{
-    collection::{Header, Id, Kind, NAME_BYTES_MAX, id_in},
+    collection::{Header, Id, Kind, NAME_BYTES_MAX, collection_id},
     entry::{Bytes, Entry},
     merge::Merge,
     places::{Position, Version},
@@ -44,22 +44,22 @@ mod kind {
 
 /// Key or row of a snapshot.
 #[derive(Clone, Copy, Debug)]
-pub enum Part<'a> {
+pub enum ImagePart<'a> {
     Key(&'a [u8], &'a Entry<'a>),
     /// Name and value of a row of the preceding key.
     Row(&'a [u8], &'a [u8]),
 }
 
-pub(super) type Each<'e> = dyn FnMut(Part<'_>) + 'e;
+pub(super) type VisitPart<'e> = dyn FnMut(ImagePart<'_>) + 'e;
 
 /// Position and key. A store is ordered by them.
-pub(super) type Place<'a> = (Position, Cow<'a, [u8]>);
+pub(super) type PositionedKey<'a> = (Position, Cow<'a, [u8]>);
 
 /// Returns the records of a layer from `from` on, in stored order. `None` stands for a removed key.
 pub(super) fn records(
     layer: &Table,
     from: Position,
-) -> impl Iterator<Item = (Place<'_>, Option<Entry<'_>>)> {
+) -> impl Iterator<Item = (PositionedKey<'_>, Option<Entry<'_>>)> {
     layer.from(from).map(|(position, record)| {
         let place = (position, Cow::Borrowed(record.key()));
         (place, (!record.is_absent()).then(|| record.entry()))
@@ -72,17 +72,17 @@ pub(super) struct Cursor {
     /// Last key that the cursor has passed at its position.
     key: Option<Box<[u8]>>,
     /// Collection whose rows have been passed only in part.
-    within: Option<Within>,
+    open_collection: Option<PartialCollection>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Within {
+pub(super) struct PartialCollection {
     pub(super) id: Id,
     /// Name of the last row passed.
     last: Option<Box<[u8]>>,
 }
 
-impl Within {
+impl PartialCollection {
     /// Returns whether the row `name` has been passed.
     pub(super) fn has_passed(&self, name: &[u8]) -> bool {
         self.last.as_deref().is_some_and(|last| name <= last)
@@ -96,40 +96,40 @@ impl Within {
 
 /// Budget of a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct StepBudget {
     cost: usize,
-    most: usize,
-    given: bool,
+    bytes_max: usize,
+    has_returned_items: bool,
 }
 
-impl Turn {
+impl StepBudget {
     pub(super) const fn of(bytes: usize) -> Self {
-        Self { cost: 0, most: bytes, given: false }
+        Self { cost: 0, bytes_max: bytes, has_returned_items: false }
     }
 
-    fn passed(&mut self) {
+    fn count_passed(&mut self) {
         self.cost = self.cost.saturating_add(ITEM_BYTES);
     }
 
-    fn gave(&mut self, bytes: usize) {
-        self.given = true;
+    fn count_returned(&mut self, bytes: usize) {
+        self.has_returned_items = true;
         self.cost = self.cost.saturating_add(bytes);
     }
 
-    const fn is_over(&self) -> bool {
-        self.given && self.cost >= self.most
+    const fn is_exhausted(&self) -> bool {
+        self.has_returned_items && self.cost >= self.bytes_max
     }
 }
 
 /// Reason why a pass over keys or rows ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum PassEnd {
     /// The budget of the step is used up.
-    Over,
+    BudgetExhausted,
     /// A key with rows was passed, or the last row of a key.
     Rows,
     /// The snapshot is complete.
-    End,
+    ImageComplete,
 }
 
 impl Cursor {
@@ -145,66 +145,66 @@ impl Cursor {
     }
 
     /// Returns the collection whose rows come next.
-    pub(super) const fn within(&self) -> Option<&Within> {
-        self.within.as_ref()
+    pub(super) const fn open_collection(&self) -> Option<&PartialCollection> {
+        self.open_collection.as_ref()
     }
 
     /// Passes the keys from the cursor on to `each`, up to a key with rows.
     pub(super) fn pass_keys(
         &mut self,
-        from_here: Merge<'_, Place<'_>, Option<Entry<'_>>>,
-        turn: &mut Turn,
-        each: &mut Each<'_>,
-    ) -> Stop {
+        from_here: Merge<'_, PositionedKey<'_>, Option<Entry<'_>>>,
+        turn: &mut StepBudget,
+        each: &mut VisitPart<'_>,
+    ) -> PassEnd {
         for ((position, key), entry) in from_here {
             if self.has_passed(position, &key) {
                 continue;
             }
-            turn.passed();
+            turn.count_passed();
             let mut id = None;
             if let Some(entry) = entry {
-                each(Part::Key(&key, &entry));
-                turn.gave(key.len() + entry.value.len());
-                id = id_in(entry.kind, &entry.value);
+                each(ImagePart::Key(&key, &entry));
+                turn.count_returned(key.len() + entry.value.len());
+                id = collection_id(entry.kind, &entry.value);
             }
-            if id.is_some() || turn.is_over() {
+            if id.is_some() || turn.is_exhausted() {
                 (self.position, self.key) = (position, Some(key.into()));
-                self.within = id.map(|id| Within { id, last: None });
-                return match turn.is_over() {
-                    true => Stop::Over,
-                    false => Stop::Rows,
+                self.open_collection = id.map(|id| PartialCollection { id, last: None });
+                return match turn.is_exhausted() {
+                    true => PassEnd::BudgetExhausted,
+                    false => PassEnd::Rows,
                 };
             }
         }
-        Stop::End
+        PassEnd::ImageComplete
     }
 
     /// Passes the remaining rows of the current collection to `each`.
     pub(super) fn pass_rows<'r>(
         &mut self,
         from_here: Merge<'r, Cow<'r, [u8]>, Option<Bytes<'r>>>,
-        turn: &mut Turn,
-        each: &mut Each<'_>,
-    ) -> Stop {
-        let Some(within) = &mut self.within else {
-            return Stop::Rows;
+        turn: &mut StepBudget,
+        each: &mut VisitPart<'_>,
+    ) -> PassEnd {
+        let Some(within) = &mut self.open_collection else {
+            return PassEnd::Rows;
         };
         for (name, value) in from_here {
             if within.has_passed(&name) {
                 continue;
             }
-            turn.passed();
+            turn.count_passed();
             if let Some(value) = value {
-                each(Part::Row(&name, &value));
-                turn.gave(name.len() + value.len());
+                each(ImagePart::Row(&name, &value));
+                turn.count_returned(name.len() + value.len());
             }
-            if turn.is_over() {
+            if turn.is_exhausted() {
                 within.last = Some(name.into());
-                return Stop::Over;
+                return PassEnd::BudgetExhausted;
             }
         }
-        self.within = None;
-        Stop::Rows
+        self.open_collection = None;
+        PassEnd::Rows
     }
 }
 
@@ -231,10 +231,10 @@ pub fn encode_key(key: &[u8], entry: &Entry<'_>, item: &mut Vec<u8>) {
     item.extend_from_slice(&entry.value);
 }
 
-pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
+pub fn encode_part(part: ImagePart<'_>, item: &mut Vec<u8>) {
     match part {
-        Part::Key(key, entry) => encode_key(key, entry, item),
-        Part::Row(name, value) => {
+        ImagePart::Key(key, entry) => encode_key(key, entry, item),
+        ImagePart::Row(name, value) => {
             item.clear();
             Encoder(item).byte(kind::ROW).bytes(name);
             item.extend_from_slice(value);
@@ -256,7 +256,7 @@ pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
 
 /// Checker of the items of a snapshot to load. Accepts only what a store could have written.
 #[derive(Debug, Default)]
-pub struct Items {
+pub struct ImageChecker {
     /// Number of keys that have not arrived; `None` before the head.
     keys_left: Option<u64>,
     last: Cursor,
@@ -280,7 +280,7 @@ struct Rows {
 
 /// Checked part of a snapshot.
 #[derive(Debug)]
-pub enum Loaded<'a> {
+pub enum LoadedPart<'a> {
     Key(Key<'a>, Entry<'a>),
     /// Collection, with the name and value of one of its rows.
     Row(Id, &'a [u8], &'a [u8]),
@@ -292,7 +292,7 @@ impl From<Malformed> for LoadError {
     }
 }
 
-impl Items {
+impl ImageChecker {
     pub fn is_empty(&self) -> bool {
         self.keys_left.is_none()
     }
@@ -303,29 +303,29 @@ impl Items {
     }
 
     /// Checks the next item. Returns its key or row, if any.
-    pub fn take<'a>(&mut self, item: &'a [u8]) -> Result<Option<Loaded<'a>>, LoadError> {
+    pub fn check_item<'a>(&mut self, item: &'a [u8]) -> Result<Option<LoadedPart<'a>>, LoadError> {
         let mut from = Decoder(item);
         let kind = from.byte()?;
         if self.keys_left.is_none() {
-            return self.take_head(kind, from).map(|()| None);
+            return self.check_head(kind, from).map(|()| None);
         }
         if kind == kind::REMOVALS {
-            return self.take_removals(from).map(|()| None);
+            return self.check_removals(from).map(|()| None);
         }
         if kind == kind::WAIT {
-            return self.take_wait(from).map(|()| None);
+            return self.check_blocked_client(from).map(|()| None);
         }
         if kind == kind::ROW {
-            return self.take_row(from).map(Some);
+            return self.check_row(from).map(Some);
         }
-        self.take_key(kind, from).map(Some)
+        self.check_key(kind, from).map(Some)
     }
 
-    fn take_key<'a>(
+    fn check_key<'a>(
         &mut self,
         item_kind: u8,
         mut from: Decoder<'a>,
-    ) -> Result<Loaded<'a>, LoadError> {
+    ) -> Result<LoadedPart<'a>, LoadError> {
         self.no_rows_left()?;
         let mut kind = Kind::String;
         if matches!(item_kind, kind::COLLECTION | kind::COLLECTION_WITH_DEADLINE) {
@@ -361,7 +361,7 @@ impl Items {
         if self.last.has_passed(position, key.bytes()) {
             return Err(LoadError::Malformed("keys are out of order"));
         }
-        self.last = Cursor { position, key: Some(key.bytes().into()), within: None };
+        self.last = Cursor { position, key: Some(key.bytes().into()), open_collection: None };
         self.newest = self.newest.max(slot);
         let entry = Entry {
             value: Bytes::Borrowed(value),
@@ -369,10 +369,10 @@ impl Items {
             deadline,
             kind,
         };
-        Ok(Loaded::Key(key, entry))
+        Ok(LoadedPart::Key(key, entry))
     }
 
-    fn take_row<'a>(&mut self, mut from: Decoder<'a>) -> Result<Loaded<'a>, LoadError> {
+    fn check_row<'a>(&mut self, mut from: Decoder<'a>) -> Result<LoadedPart<'a>, LoadError> {
         let name = from.bytes()?;
         let rows = self.rows.as_mut().filter(|rows| rows.left > 0);
         let rows = rows.ok_or(LoadError::Malformed("there are more rows than it says"))?;
@@ -384,10 +384,10 @@ impl Items {
         }
         rows.left -= 1;
         rows.last = Some(name.into());
-        Ok(Loaded::Row(rows.id, name, from.0))
+        Ok(LoadedPart::Row(rows.id, name, from.0))
     }
 
-    fn take_removals(&mut self, mut from: Decoder<'_>) -> Result<(), LoadError> {
+    fn check_removals(&mut self, mut from: Decoder<'_>) -> Result<(), LoadError> {
         if self.removals.is_some() || self.last != Cursor::default() || !self.waits.is_empty() {
             return Err(LoadError::Malformed("removed keys come behind others"));
         }
@@ -395,7 +395,7 @@ impl Items {
         Ok(())
     }
 
-    fn take_wait(&mut self, mut from: Decoder<'_>) -> Result<(), LoadError> {
+    fn check_blocked_client(&mut self, mut from: Decoder<'_>) -> Result<(), LoadError> {
         self.no_rows_left()?;
         if self.keys_left != Some(0) {
             return Err(LoadError::Malformed("clients come before keys"));
@@ -413,7 +413,7 @@ impl Items {
         }
     }
 
-    fn take_head(&mut self, kind: u8, mut from: Decoder<'_>) -> Result<(), LoadError> {
+    fn check_head(&mut self, kind: u8, mut from: Decoder<'_>) -> Result<(), LoadError> {
         if kind != kind::HEAD {
             return Err(LoadError::Malformed("it does not begin with a head"));
         }
@@ -444,7 +444,7 @@ fn can_be(kind: Kind, header: &Header) -> bool {
     {
         return false;
     }
-    header.timed.is_none_or(|timed| {
+    header.field_deadlines.is_none_or(|timed| {
         let some = timed.fields > 0 || timed.removed > 0;
         let all_there = timed.fields <= header.count && timed.next < u64::MAX;
         kind == Kind::Hash && some && all_there
@@ -456,7 +456,7 @@ const _: () = assert!(KEY_BYTES_MAX < VALUE_BYTES_MAX);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::collection::Timed;
+    use crate::store::collection::FieldDeadlines;
 
     fn key_item(key: &[u8], slot: u64, deadline: Option<u64>, value: &[u8]) -> Vec<u8> {
         let mut item = Vec::new();
@@ -476,11 +476,22 @@ mod tests {
     }
 
     /// Encodes a collection of a given type and deadlines.
-    fn timed_item(key: &[u8], count: u64, begun: u64, of: (Kind, Option<Timed>)) -> Vec<u8> {
+    fn timed_item(
+        key: &[u8],
+        count: u64,
+        begun: u64,
+        of: (Kind, Option<FieldDeadlines>),
+    ) -> Vec<u8> {
         let (kind, timed) = of;
         let version = Version { slot: begun, index: 0 };
-        let header =
-            Header { id: Id { version, number: 0 }, count, bytes: 2, first: 0, timed, log: None };
+        let header = Header {
+            id: Id { version, number: 0 },
+            count,
+            bytes: 2,
+            first: 0,
+            field_deadlines: timed,
+            log: None,
+        };
         let mut item = Vec::new();
         let entry = Entry {
             value: Bytes::Borrowed(&header.to_bytes()),
@@ -488,13 +499,13 @@ mod tests {
             deadline: None,
             kind,
         };
-        encode_part(Part::Key(key, &entry), &mut item);
+        encode_part(ImagePart::Key(key, &entry), &mut item);
         item
     }
 
     fn row_item(name: &[u8], value: &[u8]) -> Vec<u8> {
         let mut item = Vec::new();
-        encode_part(Part::Row(name, value), &mut item);
+        encode_part(ImagePart::Row(name, value), &mut item);
         item
     }
 
@@ -526,9 +537,9 @@ mod tests {
     fn rows_must_follow_their_key() {
         let (hash, row) = (hash_item(b"k", 1, 4), row_item(b"n", b"v"));
         let check = |items: &[&[u8]]| {
-            let mut state = Items::default();
+            let mut state = ImageChecker::default();
             for item in items {
-                state.take(item)?;
+                state.check_item(item)?;
             }
             state.end(Slot(10))
         };
@@ -567,13 +578,14 @@ mod tests {
 
     #[test]
     fn deadlines_of_fields_are_rows_too() {
-        let timed = |fields, next, removed| Timed { fields, next, deadline: None, removed };
-        let check = |of: (Kind, Option<Timed>), rows: u8| {
-            let mut state = Items::default();
-            state.take(&head(1))?;
-            state.take(&timed_item(b"k", 2, 5, of))?;
+        let timed =
+            |fields, next, removed| FieldDeadlines { fields, next, deadline: None, removed };
+        let check = |of: (Kind, Option<FieldDeadlines>), rows: u8| {
+            let mut state = ImageChecker::default();
+            state.check_item(&head(1))?;
+            state.check_item(&timed_item(b"k", 2, 5, of))?;
             for name in 0..rows {
-                state.take(&row_item(&[name], b""))?;
+                state.check_item(&row_item(&[name], b""))?;
             }
             state.end(Slot(10))
         };
@@ -601,9 +613,9 @@ mod tests {
         let [first, second] = two();
         let (first, second) = (key_item(first, 5, None, b"1"), key_item(second, 9, Some(7), b"2"));
         let check = |items: &[&[u8]], at: u64| {
-            let mut state = Items::default();
+            let mut state = ImageChecker::default();
             for item in items {
-                state.take(item)?;
+                state.check_item(item)?;
             }
             state.end(Slot(at))
         };

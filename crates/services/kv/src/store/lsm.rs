@@ -66,15 +66,15 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{Health, Imaged, LoadError, MetaChange, Scrubbed};
 
 use self::{
-    blind::{Blind, Footprint},
+    blind::{BlindWrites, Footprint},
     changes::Changes,
     condition::Condition,
     image::{Image, changed},
     layout::{
-        State, behind_rows, data_key, deadline_key, entry, kind, parse_data_key,
-        parse_deadline_key, parse_row_key, prefix, row_key,
+        State, data_key, deadline_key, entry, kind, parse_data_key, parse_deadline_key,
+        parse_row_key, prefix, row_key, rows_end,
     },
-    tree::{CACHE_BYTES, Home, Opened, Tree},
+    tree::{CACHE_BYTES, OpenedTree, Tree, TreeLocation},
     writer::Writer,
 };
 pub use self::{
@@ -83,11 +83,11 @@ pub use self::{
     writer::Delays,
 };
 use super::{
-    Bytes, DeadlineKind, Entry, Metadata, Old, Overdue, Position, Span, Stamp, Store, Visit,
-    VisitRow,
-    collection::{Id, Kind, NAME_BYTES_MAX, id_in, next_in},
-    dead::Dead,
-    image::{Part, records},
+    Bytes, DeadlineKind, Entry, Metadata, Overdue, Position, ReplacedEntry, Span, Stamp, Store,
+    Visit, VisitRow,
+    collection::{Id, Kind, NAME_BYTES_MAX, collection_id, earliest_field_deadline},
+    dead::ExpiredKeyCount,
+    image::{ImagePart, records},
     merge::Merge,
     meter::Meter,
     removals::Removals,
@@ -139,14 +139,14 @@ impl From<Limits> for Options {
 /// Multiple of `held_bytes` at which commits slow down.
 const SLOW: usize = 2;
 /// Multiple of `held_bytes` at which commits stop.
-const FULL: usize = 8;
+const STOP_AT_MULTIPLE: usize = 8;
 /// Number of unreadable snapshots after which no more are made, as each reads all sound data.
 const FAILED_IMAGES_MAX: u32 = 2;
 /// Maximum time for which a slowed commit waits for the tree.
-const BRAKE: Duration = Duration::from_millis(2);
+const COMMIT_DELAY_MAX: Duration = Duration::from_millis(2);
 /// Bounds that shorten searches of one index of deadlines.
 #[derive(Debug, Default)]
-struct Ends {
+struct DeadlineBounds {
     /// Lower bound of the deadlines, with the first key that may have it. Without this bound, a
     /// search for expired keys would walk over removed deadlines until compaction drops them.
     earliest: RefCell<(u64, Box<[u8]>)>,
@@ -167,48 +167,48 @@ pub struct LsmStore {
     tree: Option<Tree>,
     state: State,
     /// State of the tree once the writes in flight are complete.
-    sent: State,
+    sent_state: State,
     /// Highest generation ever begun.
     newest_generation: u64,
     /// Position to which the log is durable, above which nothing may enter the tree.
-    logged_to: Slot,
+    logged_position: Slot,
     limits: Limits,
     /// Changes that have not been sent to the tree.
-    active: Changes,
+    active_changes: Changes,
     /// Frozen changes to send next, oldest first. A snapshot needed them unchanged.
-    waiting: VecDeque<Arc<Changes>>,
+    waiting_changes: VecDeque<Arc<Changes>>,
     /// Changes being written to the tree.
-    frozen: Option<Arc<Changes>>,
+    frozen_changes: Option<Arc<Changes>>,
     /// The changes written last. Lookups still search them before the tree: recently written keys
     /// are likely to be used again, and a table is faster.
-    settled: Option<Arc<Changes>>,
+    written_changes: Option<Arc<Changes>>,
     writer: Writer,
     condition: Condition,
     /// First failed read since the last commit. Voids all results and changes since then.
-    misread: OnceCell<Failure>,
+    first_failed_read: OnceCell<Failure>,
     /// Number of failed reads in this process.
     failed_reads: u32,
     /// `Some` from the reopening of the tree until it is reported, with a description of lost data.
-    back: Option<Option<String>>,
+    reopened_with_loss: Option<Option<String>>,
     image: Option<Image>,
     /// Load in progress. Meanwhile, nothing is read or committed.
     loading: Option<Load>,
     /// Position that survives a power loss; `None` without a tree.
-    synced: Option<Slot>,
+    synced_position: Option<Slot>,
     /// Position up to which a sync has been requested.
-    wanted: Slot,
+    requested_sync: Slot,
     /// True if a sync is in progress.
-    syncing: bool,
+    is_syncing: bool,
     /// True if data has changed since the last commit.
-    dirty: bool,
+    has_uncommitted: bool,
     /// True if removed data awaits the purge.
-    cleared: bool,
+    needs_purge: bool,
     /// Keys set without reading what they replace.
-    blind: RefCell<Blind>,
+    blind_writes: RefCell<BlindWrites>,
     /// Bounds for the deadlines of keys and of fields.
-    ends: [Ends; 2],
+    deadline_bounds: [DeadlineBounds; 2],
     time: u64,
-    dead: Dead,
+    expired_keys: ExpiredKeyCount,
     removals: Removals,
     meter: Meter,
     scrub: Option<scrub::Scrub>,
@@ -243,7 +243,7 @@ impl LsmStore {
         let options = options.into();
         let error = |failure| StoreError { path: path.to_owned(), failure };
         let Options { limits, delays, disk } = options;
-        let home = Home {
+        let home = TreeLocation {
             path: path.to_owned(),
             disk,
             files_max: limits.files_max,
@@ -255,44 +255,48 @@ impl LsmStore {
             Err(failure) => return Err(error(failure)),
         };
         let (tree, state, newest_generation, note) = match opened {
-            Some(Opened { tree, state, newest_generation, note, aside: _ }) => {
-                (Some(tree), state, newest_generation, note)
-            }
+            Some(OpenedTree {
+                tree,
+                state,
+                newest_generation,
+                loss_description: note,
+                aside: _,
+            }) => (Some(tree), state, newest_generation, note),
             None => (None, State::EMPTY, 0, None),
         };
         let given = tree.clone().map(|tree| (tree, state, newest_generation));
         // fjall syncs its journal before it reads it, so the recovered position is durable.
-        let synced = tree.is_some().then_some(state.applied_to);
+        let synced = tree.is_some().then_some(state.applied_position);
         let writer =
             Writer::start(home, delays, given).map_err(|failed| error(Failure::Thread(failed)))?;
         let store = Self {
             path: path.to_owned(),
             tree,
             state,
-            sent: state,
+            sent_state: state,
             newest_generation,
-            logged_to: Slot(u64::MAX),
+            logged_position: Slot(u64::MAX),
             limits,
-            active: Changes::new(state),
-            waiting: VecDeque::new(),
-            frozen: None,
-            settled: None,
+            active_changes: Changes::new(state),
+            waiting_changes: VecDeque::new(),
+            frozen_changes: None,
+            written_changes: None,
             writer,
             condition,
-            misread: OnceCell::new(),
+            first_failed_read: OnceCell::new(),
             failed_reads: 0,
-            back: None,
+            reopened_with_loss: None,
             image: None,
             loading: None,
-            synced,
-            wanted: Slot::FIRST,
-            syncing: false,
-            dirty: false,
-            cleared: false,
-            blind: RefCell::default(),
-            ends: <[Ends; 2]>::default(),
+            synced_position: synced,
+            requested_sync: Slot::FIRST,
+            is_syncing: false,
+            has_uncommitted: false,
+            needs_purge: false,
+            blind_writes: RefCell::default(),
+            deadline_bounds: <[DeadlineBounds; 2]>::default(),
             time: 0,
-            dead: Dead::default(),
+            expired_keys: ExpiredKeyCount::default(),
             removals: Removals::default(),
             meter: Meter::default(),
             scrub: None,
@@ -322,13 +326,13 @@ impl LsmStore {
 
     /// Returns the layers above the tree, uppermost first.
     fn layers(&self) -> impl Iterator<Item = &Changes> {
-        iter::once(&self.active).chain(self.immutable_layers().map(|layer| &**layer))
+        iter::once(&self.active_changes).chain(self.immutable_layers().map(|layer| &**layer))
     }
 
     /// Returns the layers that no longer change, uppermost first.
     fn immutable_layers(&self) -> impl Iterator<Item = &Arc<Changes>> {
-        let below = [&self.frozen, &self.settled].into_iter().flatten();
-        let below = self.waiting.iter().rev().chain(below);
+        let below = [&self.frozen_changes, &self.written_changes].into_iter().flatten();
+        let below = self.waiting_changes.iter().rev().chain(below);
         // Changes of an earlier generation are hidden.
         below.filter(|layer| layer.generation == self.state.generation)
     }
@@ -337,7 +341,7 @@ impl LsmStore {
         self.layers().find_map(|layer| layer.data.get(position, key))
     }
 
-    fn in_tree(&self, position: Position, key: &[u8]) -> Option<Slice> {
+    fn find_in_tree(&self, position: Position, key: &[u8]) -> Option<Slice> {
         let key = data_key(self.state.generation, position, key);
         let found = match &self.tree {
             Some(tree) => tree.get(&key),
@@ -352,7 +356,7 @@ impl LsmStore {
         match read {
             Ok(read) => Some(read),
             Err(failure) => {
-                self.misread.get_or_init(|| failure);
+                self.first_failed_read.get_or_init(|| failure);
                 None
             }
         }
@@ -369,13 +373,13 @@ impl LsmStore {
     }
 
     /// Returns what is stored of a key that is about to change.
-    fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
+    fn find_replaced(&self, position: Position, key: &[u8]) -> Option<ReplacedEntry> {
         match self.above(position, key) {
-            Some(record) => (!record.is_absent()).then(|| record.old()),
+            Some(record) => (!record.is_absent()).then(|| record.replaced_entry()),
             None => {
                 let State { generation, indexed, .. } = self.state;
                 let found = match &self.tree {
-                    Some(tree) => tree.old(&data_key(generation, position, key), indexed),
+                    Some(tree) => tree.find_replaced(&data_key(generation, position, key), indexed),
                     None => Err(Failure::NotOpen),
                 };
                 self.must_read(found)?
@@ -385,129 +389,130 @@ impl LsmStore {
 
     /// Resets the search bounds for deadlines.
     fn begin_deadlines(&mut self) {
-        self.ends = <[Ends; 2]>::default();
-        self.dead = Dead::default();
+        self.deadline_bounds = <[DeadlineBounds; 2]>::default();
+        self.expired_keys = ExpiredKeyCount::default();
     }
 
     fn move_deadlines(&mut self, key: &[u8], old: [Option<u64>; 2], new: [Option<u64>; 2]) {
         if old == new {
             return;
         }
-        self.dead.moved(old[0], new[0]);
+        self.expired_keys.adjust_for_deadline(old[0], new[0]);
         for of in DeadlineKind::BOTH {
             let (old, new) = (old[of as usize], new[of as usize]);
             if old == new {
                 continue;
             }
             if let Some(old) = old {
-                self.active.set_deadline(of, key, old, false);
+                self.active_changes.set_deadline(of, key, old, false);
             }
             if let Some(new) = new {
-                let ends = &mut self.ends[of as usize];
+                let ends = &mut self.deadline_bounds[of as usize];
                 let earliest = ends.earliest.get_mut();
                 if (new, key) < (earliest.0, &*earliest.1) {
                     *earliest = (new, key.into());
                 }
                 ends.next.set(ends.next.get().min(new));
-                self.active.set_deadline(of, key, new, true);
+                self.active_changes.set_deadline(of, key, new, true);
             }
         }
     }
 
-    fn remove_stored(&mut self, key: Key<'_>, old: Old) {
+    fn remove_stored(&mut self, key: Key<'_>, old: ReplacedEntry) {
         let key = key.bytes();
-        self.dirty = true;
+        self.has_uncommitted = true;
         self.state.keys = self.state.keys.saturating_sub(1);
         self.move_deadlines(key, old.deadlines(), [None; 2]);
         let position = Position::of(key);
-        self.active.put(position, key, b"", Stamp::ABSENT);
-        self.removals.note(position, old.version);
+        self.active_changes.put(position, key, b"", Stamp::ABSENT);
+        self.removals.record_removal(position, old.version);
     }
 
     /// Sends all commits to the tree and waits until they are written, unless the disk prevents it.
     fn flush(&mut self) {
-        self.thaw();
+        self.wait_for_writer();
         while self.can_write()
-            && (!self.waiting.is_empty() || (!self.dirty && self.active.written > 0))
+            && (!self.waiting_changes.is_empty()
+                || (!self.has_uncommitted && self.active_changes.written > 0))
         {
-            self.freeze();
-            self.thaw();
+            self.freeze_oldest_changes();
+            self.wait_for_writer();
         }
     }
 
     /// Freezes the active changes, all of which are committed, and returns them.
     fn freeze_active(&mut self) -> Arc<Changes> {
-        debug_assert!(!self.dirty);
+        debug_assert!(!self.has_uncommitted);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
-        let blind = self.blind.get_mut();
+        let blind = self.blind_writes.get_mut();
         blind.close(self.state.indexed);
-        blind.count(&self.dead);
-        self.state.keys = self.state.keys.saturating_sub(blind.take_surplus());
-        let mut full = mem::replace(&mut self.active, Changes::new(self.state));
+        blind.count(&self.expired_keys);
+        self.state.keys = self.state.keys.saturating_sub(blind.take_surplus_keys());
+        let mut full = mem::replace(&mut self.active_changes, Changes::new(self.state));
         full.state = self.state;
         full.generation = self.state.generation;
-        full.groups = blind.take_groups();
-        full.uncertain = blind.uncertain().to_vec();
-        self.cleared = false;
+        full.groups = blind.take_active_groups();
+        full.uncounted_groups = blind.uncounted_groups().to_vec();
+        self.needs_purge = false;
         Arc::new(full)
     }
 
     /// Sends the oldest changes to the tree. The caller ensures that none are in flight.
-    fn freeze(&mut self) {
-        debug_assert!(self.frozen.is_none());
-        let full = match self.waiting.pop_front() {
+    fn freeze_oldest_changes(&mut self) {
+        debug_assert!(self.frozen_changes.is_none());
+        let full = match self.waiting_changes.pop_front() {
             Some(full) => full,
             None => self.freeze_active(),
         };
-        self.sent = full.state;
-        self.frozen = Some(Arc::clone(&full));
+        self.sent_state = full.state;
+        self.frozen_changes = Some(Arc::clone(&full));
         self.writer.write(full);
     }
 
     /// Waits until no changes are in flight, or the disk prevents progress.
-    fn thaw(&mut self) {
+    fn wait_for_writer(&mut self) {
         self.handle_writer_events();
-        while self.frozen.is_some()
+        while self.frozen_changes.is_some()
             && self.condition == Condition::Well
             && let Some(event) = self.writer.next_event()
         {
-            self.on_event(event);
+            self.handle_event(event);
         }
     }
 
     fn can_write(&self) -> bool {
-        let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
-        let next = self.waiting.front().map_or(&self.state, |next| &next.state);
-        let logged = next.applied_to <= self.logged_to;
-        takes && logged && self.frozen.is_none() && self.misread.get().is_none()
+        let takes = matches!(self.condition, Condition::Well | Condition::WaitingForDisk(_));
+        let next = self.waiting_changes.front().map_or(&self.state, |next| &next.state);
+        let logged = next.applied_position <= self.logged_position;
+        takes && logged && self.frozen_changes.is_none() && self.first_failed_read.get().is_none()
     }
 
-    fn drain(&mut self) {
+    fn write_all_changes(&mut self) {
         self.handle_writer_events();
-        let held = self.held();
+        let held = self.buffered_multiple();
         if held >= SLOW {
-            self.brake();
+            self.delay_commit();
         }
-        let full = held > 0 || self.active.written >= self.limits.written_bytes;
-        if self.can_write() && (full || self.cleared || !self.waiting.is_empty()) {
-            self.freeze();
+        let full = held > 0 || self.active_changes.written >= self.limits.written_bytes;
+        if self.can_write() && (full || self.needs_purge || !self.waiting_changes.is_empty()) {
+            self.freeze_oldest_changes();
         }
-        self.go_on_syncing();
+        self.continue_sync();
     }
 
-    fn brake(&mut self) {
-        if self.frozen.is_some()
+    fn delay_commit(&mut self) {
+        if self.frozen_changes.is_some()
             && self.condition == Condition::Well
-            && let Some(event) = self.writer.event_within(BRAKE)
+            && let Some(event) = self.writer.event_within(COMMIT_DELAY_MAX)
         {
-            self.on_event(event);
+            self.handle_event(event);
         }
     }
 
     /// Returns the size of the buffered changes as a multiple of the limit.
-    fn held(&self) -> usize {
-        let waiting: usize = self.waiting.iter().map(|layer| layer.held).sum();
-        (self.active.held + waiting) / self.limits.held_bytes.max(1)
+    fn buffered_multiple(&self) -> usize {
+        let waiting: usize = self.waiting_changes.iter().map(|layer| layer.memory_bytes).sum();
+        (self.active_changes.memory_bytes + waiting) / self.limits.held_bytes.max(1)
     }
 }
 
@@ -529,7 +534,7 @@ impl Store for LsmStore {
         let position = Position::of(key);
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.entry()),
-            None => self.must_decode(entry(self.in_tree(position, key)?)),
+            None => self.must_decode(entry(self.find_in_tree(position, key)?)),
         }
     }
 
@@ -537,35 +542,35 @@ impl Store for LsmStore {
         let key = key.bytes();
         let position = Position::of(key);
         let old: Option<Footprint> = match self.above(position, key) {
-            Some(record) => (!record.is_absent()).then(|| record.old().into()),
+            Some(record) => (!record.is_absent()).then(|| record.replaced_entry().into()),
             None if stamp.kind == Kind::String => self.replace_blindly(position, key),
             // A collection may keep the rows of the old entry, which its command has just read.
             None => self.footprint(position, key),
         };
-        self.dirty = true;
+        self.has_uncommitted = true;
         self.state.keys += u64::from(old.is_none());
         let ended = old.and_then(|old| old.id);
         if let Some(id) = ended
-            && ended != id_in(stamp.kind, value)
+            && ended != collection_id(stamp.kind, value)
         {
-            self.active.end(id);
+            self.active_changes.end(id);
         }
         let old = old.map_or([None; 2], |old| old.deadlines);
-        self.move_deadlines(key, old, [stamp.deadline, next_in(stamp.kind, value)]);
-        self.active.put(position, key, value, stamp);
+        self.move_deadlines(key, old, [stamp.deadline, earliest_field_deadline(stamp.kind, value)]);
+        self.active_changes.put(position, key, value, stamp);
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
-        let old = self.old(Position::of(key.bytes()), key.bytes())?;
+        let old = self.find_replaced(Position::of(key.bytes()), key.bytes())?;
         self.remove_stored(key, old);
         if let Some(id) = old.id {
-            self.active.end(id);
+            self.active_changes.end(id);
         }
         Some(old.deadline)
     }
 
     fn detach(&mut self, key: Key<'_>) {
-        if let Some(old) = self.old(Position::of(key.bytes()), key.bytes()) {
+        if let Some(old) = self.find_replaced(Position::of(key.bytes()), key.bytes()) {
             self.remove_stored(key, old);
         }
     }
@@ -583,13 +588,13 @@ impl Store for LsmStore {
     }
 
     fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]) {
-        self.dirty = true;
-        self.active.set_row(id, name, Some(value));
+        self.has_uncommitted = true;
+        self.active_changes.set_row(id, name, Some(value));
     }
 
     fn remove_row(&mut self, id: Id, name: &[u8]) {
-        self.dirty = true;
-        self.active.set_row(id, name, None);
+        self.has_uncommitted = true;
+        self.active_changes.set_row(id, name, None);
     }
 
     fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
@@ -614,14 +619,14 @@ impl Store for LsmStore {
         let layers = layers.map(|rows| rows.range::<[u8], _>(bounds));
         let behind = match span.to {
             Some(to) => row_key(generation, id, to),
-            None => behind_rows(generation, id),
+            None => rows_end(generation, id),
         };
         let range = row_key(generation, id, span.from)..behind;
         let in_tree = |(key, value): (Slice, Slice)| {
             let name = self.must_decode(parse_row_key(&key))?.to_vec();
             Some((Cow::Owned(name), Some(Bytes::Shared(value, 0))))
         };
-        if span.back {
+        if span.is_backward {
             let mut merge = Merge::new();
             let reversed = |(name, value)| (Reverse(name), value);
             for rows in layers {
@@ -643,15 +648,15 @@ impl Store for LsmStore {
     }
 
     fn end_rows(&mut self, id: Id) {
-        self.dirty = true;
-        self.active.end(id);
+        self.has_uncommitted = true;
+        self.active_changes.end(id);
     }
 
     fn clear(&mut self) {
-        self.active.clear();
-        self.blind = RefCell::default();
-        self.dirty = true;
-        self.cleared = true;
+        self.active_changes.clear();
+        self.blind_writes = RefCell::default();
+        self.has_uncommitted = true;
+        self.needs_purge = true;
         self.newest_generation += 1;
         self.state.generation = self.newest_generation;
         (self.state.keys, self.state.indexed) = (0, true);
@@ -674,20 +679,20 @@ impl Store for LsmStore {
         // Before the expired keys are counted: a replaced key is not one of them.
         let stored = self.count_keys().unwrap_or(self.state.keys);
         let to = self.time.saturating_add(1);
-        if let Some(from) = self.dead.uncounted(to) {
+        if let Some(from) = self.expired_keys.first_uncounted(to) {
             let mut keys = 0;
             self.deadlines(DeadlineKind::Keys, from, self.time, &mut |_, _| {
                 keys += 1;
                 ControlFlow::Continue(())
             });
-            self.dead.counted(to, keys);
+            self.expired_keys.add_counted(to, keys);
         }
-        stored.saturating_sub(self.dead.keys())
+        stored.saturating_sub(self.expired_keys.keys())
     }
 
     fn prefetch(&self, keys: &[Position]) {
         for layer in self.layers() {
-            layer.data.touch(keys);
+            layer.data.prefetch_records(keys);
         }
     }
 
@@ -713,7 +718,7 @@ impl Store for LsmStore {
     }
 
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>) {
-        let ends = &self.ends[of as usize];
+        let ends = &self.deadline_bounds[of as usize];
         let (earliest, to) = (ends.earliest.borrow().clone(), to.saturating_add(1));
         // Only a search from the bound on shows that no deadline precedes the first one found.
         let from_earliest = from <= earliest.0;
@@ -760,8 +765,8 @@ impl Store for LsmStore {
         }
     }
 
-    fn next_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64> {
-        let next = &self.ends[of as usize].next;
+    fn next_deadline_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64> {
+        let next = &self.deadline_bounds[of as usize].next;
         let from = self.time.checked_add(1)?.max(next.get());
         if from > until_ms {
             return None;
@@ -779,52 +784,54 @@ impl Store for LsmStore {
         if self.has_failed() || self.loading.is_some() {
             return;
         }
-        self.state.applied_to = applied_to;
-        self.active.commit(meta);
-        self.dirty = false;
-        self.drain();
+        self.state.applied_position = applied_to;
+        self.active_changes.commit(meta);
+        self.has_uncommitted = false;
+        self.write_all_changes();
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
         let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
         let meta = stored.map(|(key, value)| (key[1..].to_vec(), value.to_vec()));
-        (self.state.applied_to, meta.collect())
+        (self.state.applied_position, meta.collect())
     }
 
     fn logged(&mut self, to: Slot) {
-        self.logged_to = to;
+        self.logged_position = to;
     }
 
     fn health(&mut self) -> Health {
-        self.look_after_tree()
+        self.handle_tree_events()
     }
 
     fn has_failed(&self) -> bool {
         // Results also stay void until the reopening has been reported.
-        self.misread.get().is_some() || self.tree.is_none() || self.back.is_some()
+        self.first_failed_read.get().is_some()
+            || self.tree.is_none()
+            || self.reopened_with_loss.is_some()
     }
 
     fn begin_image(&mut self) -> Option<u64> {
         self.image = None;
         if self.has_failed()
             || self.failed_images >= FAILED_IMAGES_MAX
-            || self.dirty
+            || self.has_uncommitted
             || self.loading.is_some()
         {
             return None;
         }
         let keys = self.count_keys()?;
-        if !self.active.is_empty() {
+        if !self.active_changes.is_empty() {
             let still = self.freeze_active();
-            self.waiting.push_back(still);
+            self.waiting_changes.push_back(still);
         }
         let layers = self.immutable_layers().cloned().collect();
-        let past = self.tree.as_ref()?.past();
+        let past = self.tree.as_ref()?.tree_snapshot();
         self.image = Some(Image::new(past, layers, self.state.generation));
         Some(keys)
     }
 
-    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(Part<'_>)) -> Imaged {
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(ImagePart<'_>)) -> Imaged {
         let Some(image) = &mut self.image else {
             return Imaged::Failed;
         };
@@ -869,11 +876,11 @@ impl Store for LsmStore {
 
     fn synced_to(&mut self) -> Option<Slot> {
         self.handle_writer_events();
-        Some(self.synced.unwrap_or(Slot::FIRST))
+        Some(self.synced_position.unwrap_or(Slot::FIRST))
     }
 
     fn start_sync(&mut self) {
-        self.want_sync();
+        self.request_sync();
     }
 
     fn start_scrub(&mut self, bytes_per_second: u64) {

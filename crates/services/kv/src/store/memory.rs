@@ -12,11 +12,11 @@ use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
 use self::{image::Image, rows::Collections};
 use super::{
-    Bytes, DeadlineKind, Entry, Metadata, Old, Overdue, Position, Span, Stamp, Store, Visit,
-    VisitRow,
-    collection::{Id, id_in, next_in},
-    dead::Dead,
-    image::Part,
+    Bytes, DeadlineKind, Entry, Metadata, Overdue, Position, ReplacedEntry, Span, Stamp, Store,
+    Visit, VisitRow,
+    collection::{Id, collection_id, earliest_field_deadline},
+    dead::ExpiredKeyCount,
+    image::ImagePart,
     meter::Meter,
     removals::Removals,
     table::{Record, Table},
@@ -24,7 +24,7 @@ use super::{
 use crate::key::Key;
 
 /// Size in bytes up to which flushed data is freed immediately.
-const FLUSHED_AT_ONCE: u64 = 1 << 20;
+const FREED_AT_ONCE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 pub struct MemoryStore {
@@ -35,14 +35,14 @@ pub struct MemoryStore {
     /// Deadlines of keys, and of fields.
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     time: u64,
-    dead: Dead,
+    expired_keys: ExpiredKeyCount,
     /// Flushed data that is freed gradually.
-    flushed: Vec<(Table, Collections)>,
+    flushed_data: Vec<(Table, Collections)>,
     image: Option<Box<Image>>,
     /// Number of snapshots begun since the start.
-    images: u64,
+    image_number: u64,
     /// Slot below which all commands are committed.
-    committed_to: u64,
+    committed_position: u64,
 }
 
 impl MemoryStore {
@@ -54,7 +54,7 @@ impl MemoryStore {
         if old == new {
             return;
         }
-        self.dead.moved(old[0], new[0]);
+        self.expired_keys.adjust_for_deadline(old[0], new[0]);
         for of in [0, 1] {
             if let Some(old) = old[of] {
                 self.deadlines[of].remove(&(old, key.into()));
@@ -66,14 +66,14 @@ impl MemoryStore {
     }
 
     /// Removes the entry of a key and returns its data.
-    fn remove_stored(&mut self, key: &[u8]) -> Option<Old> {
+    fn remove_stored(&mut self, key: &[u8]) -> Option<ReplacedEntry> {
         let position = Position::of(key);
         if self.image.is_some() {
-            self.keep_for_image(position, key);
+            self.save_for_image(position, key);
         }
-        let old = self.table.remove(position, key)?.old();
+        let old = self.table.remove(position, key)?.replaced_entry();
         self.set_deadlines(key, old.deadlines(), [None; 2]);
-        self.removals.note(position, old.version);
+        self.removals.record_removal(position, old.version);
         Some(old)
     }
 
@@ -81,30 +81,30 @@ impl MemoryStore {
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
         if let Some(image) = &mut self.image
-            && !image.keep_row(id, self.collections.get(id), name)
+            && !image.save_row(id, self.collections.get(id), name)
         {
             self.image = None;
         }
     }
 
     /// Frees some rows that belong to no key, unless a snapshot may need them.
-    fn free_some(&mut self) {
+    fn free_some_rows(&mut self) {
         if self.image.is_none() {
-            self.collections.free_some();
+            self.collections.free_dropped_rows();
         }
-        if let Some((table, collections)) = self.flushed.last_mut()
-            && !table.free_some()
-            && !collections.free_all_some()
+        if let Some((table, collections)) = self.flushed_data.last_mut()
+            && !table.free_some_records()
+            && !collections.free_any_rows()
         {
-            self.flushed.pop();
+            self.flushed_data.pop();
         }
     }
 
     /// Saves a key for the snapshot in progress, before the key changes.
     #[cold]
-    fn keep_for_image(&mut self, position: Position, key: &[u8]) {
+    fn save_for_image(&mut self, position: Position, key: &[u8]) {
         if let Some(image) = &mut self.image
-            && !image.keep(&self.table, position, key)
+            && !image.save_key(&self.table, position, key)
         {
             self.image = None;
         }
@@ -115,7 +115,7 @@ impl Store for MemoryStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
             // The group's time went back, so the service was rolled back.
-            self.dead = Dead::default();
+            self.expired_keys = ExpiredKeyCount::default();
         }
         self.time = group_ms;
     }
@@ -133,17 +133,17 @@ impl Store for MemoryStore {
         let key = key.bytes();
         let position = Position::of(key);
         if self.image.is_some() {
-            self.keep_for_image(position, key);
+            self.save_for_image(position, key);
         }
         let old = self.table.put(position, key, value, stamp);
         let ended = old.and_then(|old| old.id);
         if let Some(id) = ended
-            && ended != id_in(stamp.kind, value)
+            && ended != collection_id(stamp.kind, value)
         {
             self.collections.end(id);
         }
         let old = old.map_or([None; 2], |old| old.deadlines());
-        self.set_deadlines(key, old, [stamp.deadline, next_in(stamp.kind, value)]);
+        self.set_deadlines(key, old, [stamp.deadline, earliest_field_deadline(stamp.kind, value)]);
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
@@ -155,7 +155,7 @@ impl Store for MemoryStore {
     }
 
     fn detach(&mut self, key: Key<'_>) {
-        if let Some(Old { id: Some(id), .. }) = self.remove_stored(key.bytes()) {
+        if let Some(ReplacedEntry { id: Some(id), .. }) = self.remove_stored(key.bytes()) {
             self.collections.detached(id);
         }
     }
@@ -180,7 +180,7 @@ impl Store for MemoryStore {
     }
 
     fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
-        self.collections.visit(id, span, visit);
+        self.collections.visit_rows(id, span, visit);
     }
 
     fn rank(&self, id: Id, name: &[u8]) -> Option<u64> {
@@ -199,11 +199,11 @@ impl Store for MemoryStore {
         let table = mem::take(&mut self.table);
         let collections = mem::take(&mut self.collections);
         self.deadlines = <[BTreeSet<_>; 2]>::default();
-        self.dead = Dead::default();
+        self.expired_keys = ExpiredKeyCount::default();
         match &mut self.image {
-            Some(image) => image.keep_all(table, collections),
-            None if table.bytes_about() + collections.bytes() > FLUSHED_AT_ONCE => {
-                self.flushed.push((table, collections));
+            Some(image) => image.save_flushed(table, collections),
+            None if table.bytes_about() + collections.bytes() > FREED_AT_ONCE_BYTES => {
+                self.flushed_data.push((table, collections));
             }
             None => {}
         }
@@ -223,15 +223,15 @@ impl Store for MemoryStore {
 
     fn len(&self) -> u64 {
         let to = self.time.saturating_add(1);
-        if let Some(from) = self.dead.uncounted(to) {
+        if let Some(from) = self.expired_keys.first_uncounted(to) {
             let range = (from, Box::default())..(to, Box::default());
-            self.dead.counted(to, self.deadlines[0].range(range).count() as u64);
+            self.expired_keys.add_counted(to, self.deadlines[0].range(range).count() as u64);
         }
-        self.table.len() - self.dead.keys()
+        self.table.len() - self.expired_keys.keys()
     }
 
     fn prefetch(&self, keys: &[Position]) {
-        self.table.touch(keys);
+        self.table.prefetch_records(keys);
     }
 
     fn all_keys(&self, from: Position, visit: &mut Visit<'_>) {
@@ -253,15 +253,15 @@ impl Store for MemoryStore {
         }
     }
 
-    fn next_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64> {
+    fn next_deadline_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64> {
         let above = (self.time.checked_add(1)?, Box::default());
         let (deadline, _) = self.deadlines[of as usize].range(above..).next()?;
         Some(*deadline).filter(|deadline| *deadline <= until_ms)
     }
 
     fn commit(&mut self, applied_to: Slot, _meta: &[MetaChange]) {
-        self.committed_to = applied_to.0;
-        self.free_some();
+        self.committed_position = applied_to.0;
+        self.free_some_rows();
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
@@ -269,7 +269,7 @@ impl Store for MemoryStore {
     }
 
     fn health(&mut self) -> Health {
-        if self.image.as_ref().is_some_and(|image| image.is_behind()) {
+        if self.image.as_ref().is_some_and(|image| image.should_advance()) {
             Health::Behind
         } else {
             Health::Well
@@ -277,13 +277,14 @@ impl Store for MemoryStore {
     }
 
     fn begin_image(&mut self) -> Option<u64> {
-        self.images += 1;
-        let image = Image::of(&self.table, &self.collections, self.images, self.committed_to);
+        self.image_number += 1;
+        let image =
+            Image::of(&self.table, &self.collections, self.image_number, self.committed_position);
         self.image = Some(Box::new(image));
         Some(self.table.len())
     }
 
-    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(Part<'_>)) -> Imaged {
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(ImagePart<'_>)) -> Imaged {
         let Some(image) = &mut self.image else {
             return Imaged::Failed;
         };
@@ -299,7 +300,7 @@ impl Store for MemoryStore {
     }
 
     fn begin_load(&mut self) -> Result<(), LoadError> {
-        *self = Self { time: self.time, images: self.images, ..Self::default() };
+        *self = Self { time: self.time, image_number: self.image_number, ..Self::default() };
         Ok(())
     }
 
@@ -314,7 +315,7 @@ impl Store for MemoryStore {
     }
 
     fn finish_load(&mut self, at: Slot, _meta: &[MetaChange]) -> Result<(), LoadError> {
-        self.committed_to = at.0;
+        self.committed_position = at.0;
         Ok(())
     }
 }
@@ -347,8 +348,8 @@ mod tests {
     /// Returns the number of bytes saved for the snapshot, and checks it against a recount.
     fn kept(store: &MemoryStore) -> usize {
         let image = store.image.as_ref().expect("an image is going on");
-        assert!(image.kept_bytes() >= image.count_kept());
-        image.kept_bytes()
+        assert!(image.saved_bytes() >= image.count_saved());
+        image.saved_bytes()
     }
 
     /// Saved records stay within their limit even if keys at the end of the snapshot are written as
@@ -358,7 +359,7 @@ mod tests {
         const MAX: usize = 1 << 20;
         let mut store = filled();
         assert!(store.begin_image().is_some());
-        store.image = Some(Box::new(Image::within(MAX, 1)));
+        store.image = Some(Box::new(Image::with_limit(MAX, 1)));
         let mut last_first = in_order();
         last_first.reverse();
         let mut last_first = last_first.into_iter().cycle();
@@ -382,7 +383,7 @@ mod tests {
             let mut bytes = 1 << 10;
             while left == Imaged::More {
                 left = store.next_image(bytes, &mut |part| {
-                    if let Part::Key(key, entry) = part {
+                    if let ImagePart::Key(key, entry) = part {
                         seen.insert(key.to_vec(), entry.value.to_vec());
                     }
                 });

@@ -11,12 +11,12 @@ const BYTES_PER_VISIT: u64 = 1024;
 pub struct Meter {
     left: Cell<u64>,
     /// Number of bytes of keys' values that commands have read or written.
-    moved: Cell<u64>,
+    moved_bytes: Cell<u64>,
 }
 
 impl Default for Meter {
     fn default() -> Self {
-        Self { left: u64::MAX.into(), moved: 0.into() }
+        Self { left: u64::MAX.into(), moved_bytes: 0.into() }
     }
 }
 
@@ -27,17 +27,17 @@ impl Meter {
     }
 
     /// Counts visits and returns whether they are within the limit.
-    pub fn spend(&self, visits: u64) -> bool {
+    pub fn count_visits(&self, visits: u64) -> bool {
         let left = self.left.get();
         if left < u64::MAX {
             self.left.set(left.saturating_sub(visits));
         }
-        !self.is_over()
+        !self.is_limit_exceeded()
     }
 
     /// Counts the visit of an item with `bytes` bytes. Returns whether it is within the limit.
-    pub fn visit(&self, bytes: usize) -> bool {
-        self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
+    pub fn count_item(&self, bytes: usize) -> bool {
+        self.count_visits(1 + bytes as u64 / BYTES_PER_VISIT)
     }
 
     /// Returns the number of remaining visits, plus one.
@@ -46,16 +46,16 @@ impl Meter {
     }
 
     /// Counts the bytes of a key's value that a command reads or writes.
-    pub(crate) fn moves(&self, bytes: usize) {
-        self.moved.set(self.moved.get().wrapping_add(bytes as u64));
+    pub(crate) fn count_moved(&self, bytes: usize) {
+        self.moved_bytes.set(self.moved_bytes.get().wrapping_add(bytes as u64));
     }
 
     /// Returns the total number of bytes moved. Wraps around.
-    pub(crate) const fn moved(&self) -> u64 {
-        self.moved.get()
+    pub(crate) const fn moved_bytes(&self) -> u64 {
+        self.moved_bytes.get()
     }
 
-    pub fn is_over(&self) -> bool {
+    pub fn is_limit_exceeded(&self) -> bool {
         self.left.get() == 0
     }
 

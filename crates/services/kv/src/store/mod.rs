@@ -7,9 +7,9 @@ use quorate_replica::service::{Health, Imaged, LoadError, MetaChange, Scrubbed};
 use xxhash_rust::xxh3::Xxh3;
 
 use self::{
-    collection::{Id, id_in},
-    entry::{Old, exists_at},
-    image::Part,
+    collection::{Id, collection_id},
+    entry::{ReplacedEntry, exists_at},
+    image::ImagePart,
     meter::Meter,
     removals::Removals,
 };
@@ -59,11 +59,11 @@ pub struct Span<'a> {
     /// Name at which the range ends, exclusive; `None` if it has no end.
     pub to: Option<&'a [u8]>,
     /// Visit the last row first.
-    pub back: bool,
+    pub is_backward: bool,
 }
 
 impl<'a> Span<'a> {
-    pub const ALL: Self = Self { from: &[], to: None, back: false };
+    pub const ALL: Self = Self { from: &[], to: None, is_backward: false };
 
     pub const fn from(from: &'a [u8]) -> Self {
         Self { from, ..Self::ALL }
@@ -102,7 +102,7 @@ pub trait Store: Send {
     fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let group_ms = self.time();
         let entry = self.stored(key).filter(|entry| entry.exists_at(group_ms))?;
-        self.meter().moves(entry.value.len());
+        self.meter().count_moved(entry.value.len());
         Some(entry)
     }
 
@@ -134,7 +134,7 @@ pub trait Store: Send {
 
     /// Visits rows of a collection, within the limit of [`Store::meter`].
     fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
-        self.all_rows(id, span, &mut |name, value| match self.meter().visit(value.len()) {
+        self.all_rows(id, span, &mut |name, value| match self.meter().count_item(value.len()) {
             true => visit(name, value),
             false => ControlFlow::Break(()),
         });
@@ -209,13 +209,12 @@ pub trait Store: Send {
     fn scan(&self, from: Position, visit: &mut Visit<'_>) {
         let meter = self.meter();
         // A key costs more than a row: it has a memory location of its own.
-        self.all_keys(
-            from,
-            &mut |key, entry| match meter.spend(3) && meter.visit(16 * key.len()) {
-                true => visit(key, entry),
-                false => ControlFlow::Break(()),
-            },
-        );
+        self.all_keys(from, &mut |key, entry| match meter.count_visits(3)
+            && meter.count_item(16 * key.len())
+        {
+            true => visit(key, entry),
+            false => ControlFlow::Break(()),
+        });
     }
 
     /// Visits all stored keys from `from` on, without limit.
@@ -225,7 +224,7 @@ pub trait Store: Send {
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>);
 
     /// Returns the earliest deadline of a kind above the group's time and up to `until_ms`.
-    fn next_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64>;
+    fn next_deadline_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64>;
 
     /// Returns the earliest deadline above the group's time and up to `until_ms`; see
     /// [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
@@ -240,7 +239,7 @@ pub trait Store: Send {
             // fields must not live longer for that.
             return (until_ms > self.time()).then_some(until_ms);
         }
-        let next = DeadlineKind::BOTH.map(|of| self.next_of(of, until_ms));
+        let next = DeadlineKind::BOTH.map(|of| self.next_deadline_of(of, until_ms));
         next.into_iter().flatten().min()
     }
 
@@ -273,7 +272,7 @@ pub trait Store: Send {
 
     /// Passes the next keys of the snapshot, each followed by its rows, to `each`; see
     /// [`StateMachine::next_image`](quorate_replica::service::StateMachine::next_image).
-    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(Part<'_>)) -> Imaged;
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(ImagePart<'_>)) -> Imaged;
 
     fn end_image(&mut self);
 
@@ -341,7 +340,7 @@ pub fn digest(store: &dyn Store) -> u128 {
         // Distinguishes a missing deadline from 0, and a header from a string with the same bytes.
         hasher.update(&[u8::from(entry.deadline.is_some()) | (entry.kind as u8) << 1]);
         hasher.update(&entry.deadline.unwrap_or(0).to_le_bytes());
-        if let Some(id) = id_in(entry.kind, &entry.value) {
+        if let Some(id) = collection_id(entry.kind, &entry.value) {
             store.rows(id, Span::ALL, &mut |name, value| {
                 update(&mut hasher, [name, value]);
                 ControlFlow::Continue(())

@@ -23,7 +23,7 @@ pub struct Removals {
     /// True if the record is part of the replicated state, and thus equal on all nodes ([watch-3]).
     replicated: bool,
     /// Minimum version of any absent key.
-    floor: Version,
+    minimum_version: Version,
     /// Latest removed version in each group. Invariant: all are above the floor.
     groups: BTreeMap<u16, Version>,
     /// Groups changed since the last commit; `None` stands for the floor.
@@ -39,17 +39,17 @@ impl Removals {
     pub fn from(slot: Slot) -> Self {
         // The floor is below every later command, including the one that makes the record
         // replicated.
-        let floor = Version { slot: slot.0.saturating_sub(1), index: u32::MAX };
-        Self { floor, ..Self::default() }
+        let minimum_version = Version { slot: slot.0.saturating_sub(1), index: u32::MAX };
+        Self { minimum_version, ..Self::default() }
     }
 
     /// [watch-1] Returns the version of an absent key.
     pub fn version(&self, position: Position) -> Version {
-        self.groups.get(&group_of(position)).map_or(self.floor, |version| *version)
+        self.groups.get(&group_of(position)).map_or(self.minimum_version, |version| *version)
     }
 
     /// Records the removal of a key with this version ([watch-1]).
-    pub fn note(&mut self, position: Position, version: Version) {
+    pub fn record_removal(&mut self, position: Position, version: Version) {
         if version > self.version(position) {
             let group = group_of(position);
             self.groups.insert(group, version);
@@ -58,8 +58,8 @@ impl Removals {
     }
 
     /// [watch-2] Raises the version of all absent keys to `floor`.
-    pub fn raise(&mut self, floor: Version) {
-        self.floor = floor;
+    pub fn raise_minimum(&mut self, floor: Version) {
+        self.minimum_version = floor;
         for group in std::mem::take(&mut self.groups).into_keys() {
             self.note_change(Some(group));
         }
@@ -70,7 +70,7 @@ impl Removals {
     /// is equal on all nodes.
     pub fn replicate(&mut self, since: Version) {
         if !self.replicated {
-            self.raise(since);
+            self.raise_minimum(since);
             self.replicated = true;
             self.note_change(None);
         }
@@ -93,7 +93,7 @@ impl Removals {
 
     fn as_change(&self, entry: Option<u16>) -> MetaChange {
         let (group, version) = match entry {
-            None => (Vec::new(), Some(&self.floor)),
+            None => (Vec::new(), Some(&self.minimum_version)),
             Some(group) => (group.to_be_bytes().to_vec(), self.groups.get(&group)),
         };
         let value = version.map(|version| {
@@ -119,7 +119,7 @@ impl Removals {
                 continue;
             };
             match key[META.len()..] {
-                [] => (removals.replicated, removals.floor) = (true, version),
+                [] => (removals.replicated, removals.minimum_version) = (true, version),
                 [high, low] => {
                     removals.groups.insert(u16::from_be_bytes([high, low]), version);
                 }
@@ -131,7 +131,7 @@ impl Removals {
 
     /// Encodes the record as a snapshot item. Returns `false` if snapshots do not contain it.
     pub fn encode(&self, out: &mut Encoder<'_>) -> bool {
-        write_version(self.floor, out);
+        write_version(self.minimum_version, out);
         for (group, version) in &self.groups {
             write_version(*version, out.count((*group).into()));
         }
@@ -140,7 +140,7 @@ impl Removals {
 
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         let floor = read_version(from)?;
-        let mut removals = Self { replicated: true, floor, ..Self::default() };
+        let mut removals = Self { replicated: true, minimum_version: floor, ..Self::default() };
         while from.end().is_err() {
             let group = u16::try_from(from.count()?).map_err(|_| Malformed)?;
             let version = read_version(from)?;
@@ -155,7 +155,7 @@ impl Removals {
 
     pub fn newest(&self) -> u64 {
         let groups = self.groups.values().map(|version| version.slot);
-        groups.fold(self.floor.slot, u64::max)
+        groups.fold(self.minimum_version.slot, u64::max)
     }
 
     /// Adds the record to a fingerprint of the state, if it is replicated.

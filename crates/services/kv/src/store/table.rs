@@ -3,7 +3,7 @@
 //! A position is a hash, so its upper bits determine the home slot of an item. The table uses open
 //! addressing with linear probing, and runs are kept sorted. It is divided into shards by position,
 //! so that it grows a small part at a time. A client that chooses keys by their hashes could build
-//! runs of any length, so an item further than [`REACH`] from its home slot is spilled to a tree.
+//! runs of any length, so an item further than [`DISTANCE_MAX`] from its home slot is spilled to a tree.
 
 mod record;
 
@@ -11,22 +11,22 @@ use std::{cmp::Ordering, collections::BTreeMap, hint::black_box, iter, mem};
 
 pub(super) use self::record::Record;
 use super::{
-    entry::{Old, Stamp},
+    entry::{ReplacedEntry, Stamp},
     places::Position,
 };
 
 const SHARD_BITS: u32 = 10;
 /// Base-2 logarithm of the smallest non-zero number of home slots in a shard.
-const FEWEST: u32 = 3;
-/// Maximum distance of an item from its home slot. At the load factor [`FULL`], fewer than one item
+const SHARD_BITS_MIN: u32 = 3;
+/// Maximum distance of an item from its home slot. At the load factor [`GROW_AT_LOAD`], fewer than one item
 /// in a million would be further away.
-const REACH: usize = 128;
+const DISTANCE_MAX: usize = 128;
 /// Number of slots by which a shard is extended at its end.
-const TAIL: usize = 4;
+const TAIL_SLOTS: usize = 4;
 /// Load factor above which a shard doubles.
-const FULL: (usize, usize) = (5, 8);
+const GROW_AT_LOAD: (usize, usize) = (5, 8);
 /// Load factor below which a shard halves.
-const SPARSE: (usize, usize) = (1, 8);
+const SHRINK_AT_LOAD: (usize, usize) = (1, 8);
 /// Approximate number of keys in the sample for an estimate of memory.
 const COUNTED_MAX: u64 = 1 << 16;
 /// Approximate number of records freed per step.
@@ -90,14 +90,14 @@ impl Table {
         key: &[u8],
         value: &[u8],
         stamp: Stamp,
-    ) -> Option<Old> {
+    ) -> Option<ReplacedEntry> {
         let shard = &mut self.shards[shard_of(position)];
         let known = match shard.find(position, key) {
             Ok(at) => shard.slots[at].as_mut().map(|item| &mut item.record),
             Err(_) => shard.spilled_mut(position, key),
         };
         if let Some(record) = known {
-            let old = record.old();
+            let old = record.replaced_entry();
             record.set(value, stamp);
             return Some(old);
         }
@@ -136,7 +136,7 @@ impl Table {
 
     /// Frees the shards before `position`, except the first `freed` ones. Returns the number of
     /// freed records and their size in bytes.
-    pub(super) fn forget_before(&mut self, position: Position, freed: usize) -> (usize, usize) {
+    pub(super) fn free_before(&mut self, position: Position, freed: usize) -> (usize, usize) {
         let (mut records, mut bytes) = (0, 0);
         let passed = freed..Self::shards_before(position).max(freed);
         for shard in &mut self.shards[passed] {
@@ -151,7 +151,7 @@ impl Table {
     }
 
     /// Frees some records of a discarded table. Returns whether any are left.
-    pub(super) fn free_some(&mut self) -> bool {
+    pub(super) fn free_some_records(&mut self) -> bool {
         let mut freed = 0;
         while freed < FREED_MAX
             && let Some(shard) = self.shards.pop()
@@ -163,16 +163,16 @@ impl Table {
 
     /// Loads the records at `positions` into the processor caches. Within each loop the loads are
     /// independent, so cache misses overlap; commands executed in sequence would wait for each.
-    pub(super) fn touch(&self, positions: &[Position]) {
+    pub(super) fn prefetch_records(&self, positions: &[Position]) {
         let place = |position: &Position| {
             let shard = &self.shards[shard_of(*position)];
-            shard.slots.get(shard.place(*position))?.as_ref()
+            shard.slots.get(shard.home_slot(*position))?.as_ref()
         };
         let slots = positions.iter().filter(|position| place(position).is_some());
         black_box(slots.count());
         let records = positions.iter().filter_map(|position| {
             let shard = &self.shards[shard_of(*position)];
-            shard.first(*position).map(|item| item.record.touch())
+            shard.first(*position).map(|item| item.record.prefetch_lines())
         });
         black_box(records.fold(0, |sum, byte| sum ^ byte));
     }
@@ -184,21 +184,21 @@ const fn shard_of(position: Position) -> usize {
 
 impl Shard {
     /// Returns the home slot of a position.
-    fn place(&self, position: Position) -> usize {
+    fn home_slot(&self, position: Position) -> usize {
         let in_shard = position.cursor() << (u64::BITS - Position::BITS + SHARD_BITS);
         // With no slots, `bits` is 0 and the only home slot is 0.
         in_shard.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize
     }
 
     fn first(&self, position: Position) -> Option<&Item> {
-        let run = self.slots.get(self.place(position)..)?.iter().map_while(Option::as_ref);
+        let run = self.slots.get(self.home_slot(position)..)?.iter().map_while(Option::as_ref);
         let mut rest = run.skip_while(|item| item.position < position);
         rest.next().filter(|item| item.position == position)
     }
 
     /// Returns the index of a key, or the index at which to insert it as the error.
     fn find(&self, position: Position, key: &[u8]) -> Result<usize, usize> {
-        let mut at = self.place(position);
+        let mut at = self.home_slot(position);
         while let Some(Some(item)) = self.slots.get(at) {
             match item.compare(position, key) {
                 Ordering::Less => at += 1,
@@ -225,25 +225,25 @@ impl Shard {
     }
 
     fn add(&mut self, item: Item) {
-        if (self.items + 1) * FULL.1 > self.capacity() * FULL.0 {
-            self.resize((self.bits + 1).max(FEWEST));
+        if (self.items + 1) * GROW_AT_LOAD.1 > self.capacity() * GROW_AT_LOAD.0 {
+            self.resize((self.bits + 1).max(SHARD_BITS_MIN));
         }
         self.insert(item);
     }
 
     fn insert(&mut self, item: Item) {
-        let place = self.place(item.position);
+        let place = self.home_slot(item.position);
         let (Ok(at) | Err(at)) = self.find(item.position, item.record.key());
         let run = self.slots[at..].iter().take_while(|slot| slot.is_some());
         let end = at + run.count();
         // The home slot of each moved item is at or after that of the new item, so none ends up
         // further from home than the new item would.
-        if end - place > REACH {
-            return self.spill(item);
+        if end - place > DISTANCE_MAX {
+            return self.spill_item(item);
         }
         if end == self.slots.len() {
             // A plain push would double the capacity of the vector.
-            self.slots.reserve_exact(TAIL);
+            self.slots.reserve_exact(TAIL_SLOTS);
             self.slots.push(None);
         }
         self.slots[at..=end].rotate_right(1);
@@ -251,7 +251,7 @@ impl Shard {
         self.items += 1;
     }
 
-    fn spill(&mut self, item: Item) {
+    fn spill_item(&mut self, item: Item) {
         let at = self.spilled.entry(item.position).or_default();
         at.insert(item.record.key().into(), item.record);
     }
@@ -269,13 +269,15 @@ impl Shard {
         // Items that the removed one displaced move back.
         let behind = self.slots[at + 1..].iter().zip(at + 1..);
         let moving = behind.take_while(|(slot, now_at)| {
-            let place = slot.as_ref().map(|item| self.place(item.position));
+            let place = slot.as_ref().map(|item| self.home_slot(item.position));
             place.is_some_and(|place| place < *now_at)
         });
         let end = at + moving.count();
         self.slots[at..=end].rotate_left(1);
         self.items -= 1;
-        if self.bits > FEWEST && self.items * SPARSE.1 < self.capacity() * SPARSE.0 {
+        if self.bits > SHARD_BITS_MIN
+            && self.items * SHRINK_AT_LOAD.1 < self.capacity() * SHRINK_AT_LOAD.0
+        {
             self.resize(self.bits - 1);
         }
         removed.map(|item| item.record)
@@ -295,13 +297,13 @@ impl Shard {
     fn resize(&mut self, bits: u32) {
         let capacity = 1 << bits;
         self.bits = bits;
-        let old = mem::replace(&mut self.slots, Vec::with_capacity(capacity + TAIL));
+        let old = mem::replace(&mut self.slots, Vec::with_capacity(capacity + TAIL_SLOTS));
         self.items = 0;
         // Items arrive in order, so each goes to its home slot or next to its predecessor.
         for item in old.into_iter().flatten() {
-            let place = self.place(item.position);
-            if self.slots.len() > place + REACH {
-                self.spill(item);
+            let place = self.home_slot(item.position);
+            if self.slots.len() > place + DISTANCE_MAX {
+                self.spill_item(item);
                 continue;
             }
             let at = place.max(self.slots.len());
@@ -314,7 +316,7 @@ impl Shard {
     }
 
     fn from(&self, from: Position) -> impl Iterator<Item = (Position, &Record)> {
-        let slots = self.slots.get(self.place(from)..).unwrap_or_default();
+        let slots = self.slots.get(self.home_slot(from)..).unwrap_or_default();
         let items = slots.iter().flatten();
         let mut items = items.skip_while(move |item| item.position < from).peekable();
         let spilled = self
@@ -382,13 +384,17 @@ mod tests {
             let mut items = 0;
             for (at, item) in shard.slots.iter().enumerate() {
                 let Some(item) = item else { continue };
-                let place = shard.place(item.position);
-                assert!(place <= at && at - place <= REACH, "{place} {at}");
+                let place = shard.home_slot(item.position);
+                assert!(place <= at && at - place <= DISTANCE_MAX, "{place} {at}");
                 assert!(shard.slots[place..at].iter().all(Option::is_some));
                 items += 1;
             }
             assert_eq!(items, shard.items);
-            assert!(items * FULL.1 <= shard.capacity() * FULL.0, "{items} of {}", shard.capacity());
+            assert!(
+                items * GROW_AT_LOAD.1 <= shard.capacity() * GROW_AT_LOAD.0,
+                "{items} of {}",
+                shard.capacity()
+            );
         }
     }
 
@@ -419,13 +425,13 @@ mod tests {
         while !left.is_empty() {
             let at = usize::try_from(draws.below(left.len() as u64)).unwrap();
             let (position, key) = left.swap_remove(at);
-            table.touch(&[position]);
+            table.prefetch_records(&[position]);
             remove(&mut table, &mut model, position, &key);
             if left.len().is_multiple_of(500) {
                 compare(&table, &model, position);
             }
         }
-        assert!(table.shards.iter().all(|shard| shard.slots.len() <= 8 + REACH));
+        assert!(table.shards.iter().all(|shard| shard.slots.len() <= 8 + DISTANCE_MAX));
         spilled
     }
 

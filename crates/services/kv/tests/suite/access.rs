@@ -122,7 +122,7 @@ impl Guarded {
     }
 
     fn turn(&mut self) {
-        self.node.front.poll(&mut self.node.world);
+        self.node.front.run_turn(&mut self.node.world);
         self.node.settle();
     }
 
@@ -343,7 +343,7 @@ fn what_comes_behind_a_password_waits_for_it() {
     assert_eq!(guarded.node.take(client), format!("{WRONG}$1|v|"));
     // The result is ignored if the client has disconnected.
     guarded.node.feed(client, &request(&["AUTH", "reader", "reader"]));
-    guarded.node.front.closed(client, &mut guarded.node.world);
+    guarded.node.front.handle_closed(client, &mut guarded.node.world);
     guarded.judge();
 }
 
@@ -371,10 +371,10 @@ fn guessing_ends_the_connection_and_a_full_desk_says_so() {
     assert_eq!(heard, "-BUSY too many passwords are being checked; try again|");
     guarded.desk.lock().full = false;
     for guess in 0..10 {
-        assert!(!guarded.node.front.closing(client), "after {guess}");
+        assert!(!guarded.node.front.should_close(client), "after {guess}");
         assert_eq!(guarded.say(client, &format!("AUTH writer {guess}")), WRONG);
     }
-    assert!(guarded.node.front.closing(client));
+    assert!(guarded.node.front.should_close(client));
 }
 
 /// [access-4] A restarted node that lacks the user table admits no client.
@@ -388,7 +388,7 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     assert!(guarded.node.front.is_busy(client));
     let gone = guarded.connect(Who::Anonymous);
     assert_eq!(guarded.say(gone, "SET k x"), "");
-    guarded.node.front.closed(gone, &mut guarded.node.world);
+    guarded.node.front.handle_closed(gone, &mut guarded.node.world);
     guarded.node.world.users = Some(Users::NONE);
     guarded.turn();
     assert_eq!(guarded.node.take(client), "+OK|");
@@ -478,10 +478,10 @@ fn a_subscription_ends_with_the_role() {
     guarded.change(Command::Remove { name: "reader".to_owned() });
     guarded.turn();
     assert!(guarded.node.take(reader).contains("NOPERM"));
-    assert!(guarded.node.front.closing(reader));
-    assert!(!guarded.node.front.closing(other));
-    assert_eq!(guarded.node.front.refused().forbidden, 1);
-    guarded.node.front.closed(reader, &mut guarded.node.world);
+    assert!(guarded.node.front.should_close(reader));
+    assert!(!guarded.node.front.should_close(other));
+    assert_eq!(guarded.node.front.refusal_counts().forbidden, 1);
+    guarded.node.front.handle_closed(reader, &mut guarded.node.world);
     assert_eq!(guarded.say(publisher, "PUBLISH c 2"), ":1|");
     assert!(guarded.node.take(other).contains("message"));
 }
@@ -497,7 +497,7 @@ fn notices_of_changed_keys_end_with_the_role() {
     guarded.change(Command::Remove { name: "reader".to_owned() });
     guarded.turn();
     assert!(guarded.node.take(reader).contains("NOPERM"));
-    assert!(guarded.node.front.closing(reader));
+    assert!(guarded.node.front.should_close(reader));
     assert_eq!(guarded.say(writer, "SET secret v"), "+OK|");
     assert_eq!(guarded.node.take(reader), "");
 }
@@ -516,7 +516,7 @@ fn a_monitor_ends_with_the_role() {
     guarded.node.say(writer, "SET k secret");
     let heard = guarded.node.take(ann);
     assert!(heard.starts_with("-NOPERM User ann ") && !heard.contains("secret"), "{heard}");
-    assert!(guarded.node.front.closing(ann));
+    assert!(guarded.node.front.should_close(ann));
     let eve = guarded.logged_in("ann");
     assert!(guarded.say(eve, "MONITOR").starts_with("-NOPERM "));
     guarded.set("ann", Role::Admin, true);
@@ -524,5 +524,5 @@ fn a_monitor_ends_with_the_role() {
     guarded.change(Command::Remove { name: "ann".to_owned() });
     guarded.turn();
     assert!(guarded.node.take(eve).contains("-NOPERM "));
-    assert!(guarded.node.front.closing(eve));
+    assert!(guarded.node.front.should_close(eve));
 }

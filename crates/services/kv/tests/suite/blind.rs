@@ -17,9 +17,9 @@ use quorate_kv::{
     key::Key,
     store::{
         DeadlineKind, Stamp, Store, Version,
-        collection::{Header, Id, Kind, Timed},
+        collection::{FieldDeadlines, Header, Id, Kind},
         digest,
-        image::Part,
+        image::ImagePart,
         lsm::{Access, Disk, DiskSpace, Limits, LsmStore, Options, RealDisk},
         memory::MemoryStore,
     },
@@ -42,8 +42,8 @@ impl Counting {
 }
 
 impl Disk for Counting {
-    fn room(&self, folder: &Path) -> io::Result<DiskSpace> {
-        RealDisk.room(folder)
+    fn free_space(&self, folder: &Path) -> io::Result<DiskSpace> {
+        RealDisk.free_space(folder)
     }
 
     fn try_writing(&self, folder: &Path) -> io::Result<()> {
@@ -211,13 +211,13 @@ impl Pair {
             count: 1,
             bytes: 9,
             first: 0,
-            timed: None,
+            field_deadlines: None,
             log: None,
         };
         let mut header = self.hash(&key).unwrap_or(new);
         let next = 1 + self.random.next() % 30;
-        let timed = Timed { fields: 1, next, deadline: None, removed: 0 };
-        header.timed = (self.random.below(3) == 0).then_some(timed);
+        let timed = FieldDeadlines { fields: 1, next, deadline: None, removed: 0 };
+        header.field_deadlines = (self.random.below(3) == 0).then_some(timed);
         let field = [self.random.below(9) as u8];
         let stamp = Stamp { version, deadline: None, kind: Kind::Hash };
         self.each(|store| {
@@ -367,10 +367,12 @@ enum Item {
 
 fn items(store: &mut dyn Store) -> Vec<Item> {
     let mut items = Vec::new();
-    let mut each = |part: Part<'_>| {
+    let mut each = |part: ImagePart<'_>| {
         items.push(match part {
-            Part::Key(key, entry) => Item::Key(key.to_vec(), entry.value.to_vec(), entry.stamp()),
-            Part::Row(name, value) => Item::Row(name.to_vec(), value.to_vec()),
+            ImagePart::Key(key, entry) => {
+                Item::Key(key.to_vec(), entry.value.to_vec(), entry.stamp())
+            }
+            ImagePart::Row(name, value) => Item::Row(name.to_vec(), value.to_vec()),
         });
     };
     while store.next_image(300, &mut each) == Imaged::More {}

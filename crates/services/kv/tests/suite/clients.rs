@@ -52,14 +52,14 @@ fn kill_disconnects_the_clients_that_all_filters_select() {
         let count = killed.iter().filter(|killed| **killed).count();
         let answer = if words.contains(' ') { format!(":{count}|") } else { "+OK|".to_owned() };
         assert_eq!(said, answer, "{words}");
-        let closing = clients.map(|client| node.front.closing(client));
+        let closing = clients.map(|client| node.front.should_close(client));
         assert_eq!(closing, killed, "{words}");
     }
 }
 
 /// Runs a turn of the reactor, which polls the front.
 fn turn(node: &mut Node) {
-    node.front.poll(&mut node.world);
+    node.front.run_turn(&mut node.world);
     node.settle();
 }
 

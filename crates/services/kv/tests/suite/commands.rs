@@ -470,8 +470,8 @@ fn garbage_gets_one_error_and_the_connection_closes() {
         node.feed(client, b"*1\r\n$4\r\nPING\r\n");
         node.settle();
         assert_eq!(node.take(client), format!("+PONG|-ERR Protocol error: {error}|"));
-        assert!(node.front.closing(client));
-        assert!(!node.front.ready(client));
+        assert!(node.front.should_close(client));
+        assert!(!node.front.accepts_input(client));
     }
 }
 
@@ -625,7 +625,7 @@ fn clients_are_told_apart() {
     assert_eq!(lines.iter().filter(|line| line.contains("id=")).count(), 2);
     assert!(node.say(one, "CLIENT LIST ID 2").contains("id=2 "));
     assert!(!node.say(one, "CLIENT LIST TYPE normal").contains("id=2 "));
-    node.front.closed(two, &mut node.world);
+    node.front.handle_closed(two, &mut node.world);
     assert!(!node.say(one, "CLIENT LIST").contains("id=2 "));
     let three = node.connect();
     assert!(node.say(three, "CLIENT INFO").contains("id=3 addr=10.0.0.3:5000"));

@@ -26,8 +26,8 @@ use quorate_kv::{
 };
 use quorate_replica::{
     front::{
-        Completion, ConnectionId, Door, Endpoints, Failure, Front, Requests, Sequenced, SessionId,
-        State, Tag,
+        Completion, ConnectionId, Endpoints, Failure, Front, ListenerKind, Requests, Sequenced,
+        SessionId, State, Tag,
     },
     service::{CommandId, StateMachine, Weight},
     status::{Addresses, DiskUse, Peer, Status},
@@ -154,7 +154,10 @@ impl World {
         let bound = self.service.visits(command) + 16_384 + 16 * command.len() as u64;
         self.service.store().meter().allow(Some(bound));
         self.service.apply(id, command, &mut reply);
-        assert!(!self.service.store().meter().is_over(), "more than {bound}: {command:?}");
+        assert!(
+            !self.service.store().meter().is_limit_exceeded(),
+            "more than {bound}: {command:?}"
+        );
         self.service.store().meter().allow(None);
         self.slot += 1;
         self.service.commit(Slot(self.slot), &[]);
@@ -266,7 +269,7 @@ impl Requests for World {
         self.ask(Asked::ReadWithin(tag, most_ms))
     }
 
-    fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+    fn run_query(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         match self.overtaken {
             Some(0) => {
                 self.overtaken = None;
@@ -278,11 +281,11 @@ impl Requests for World {
         self.query(query, reply)
     }
 
-    fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure> {
+    fn queue_read(&mut self, tag: Tag) -> Result<(), Failure> {
         self.ask(Asked::ReadInOrder(tag))
     }
 
-    fn forget(&mut self, tag: Tag) {
+    fn drop_requests(&mut self, tag: Tag) {
         self.forgotten.push(tag);
     }
 
@@ -416,12 +419,12 @@ impl Node {
         self.last += 1;
         let id = ConnectionId(self.last);
         let ends = Endpoints {
-            door: Door::Commands,
+            door: ListenerKind::Commands,
             peer: format!("10.0.0.{}:5000", self.last),
             local: "10.0.0.1:7450".into(),
-            who,
+            identity: who,
         };
-        self.front.opened(id, ends, &mut self.world);
+        self.front.handle_opened(id, ends, &mut self.world);
         self.input.insert(id, Vec::new());
         self.output.insert(id, Vec::new());
         id
@@ -443,8 +446,8 @@ impl Node {
                 self.output.get_mut(&id).unwrap().extend_from_slice(&sent);
             }
             for (&id, input) in &mut self.input {
-                if !input.is_empty() && self.front.ready(id) {
-                    let used = self.front.received(id, input, &mut self.world);
+                if !input.is_empty() && self.front.accepts_input(id) {
+                    let used = self.front.receive_bytes(id, input, &mut self.world);
                     input.drain(..used);
                     moved |= used > 0;
                 }
@@ -466,7 +469,7 @@ impl Node {
             self.world.execute(index);
             let front = &mut self.front;
             let service = &mut self.world.service;
-            service.take_notices(&mut |subject, message| front.notice(subject, message));
+            service.take_notices(&mut |subject, message| front.deliver_notice(subject, message));
         }
     }
 
@@ -486,7 +489,7 @@ impl Node {
             Told::Read(tag) => Completion::Read(*tag),
             Told::Failed(tag, failure) => Completion::Failed(*tag, *failure),
         };
-        self.front.completed(completion, &mut self.world);
+        self.front.handle_completion(completion, &mut self.world);
     }
 
     /// Executes all requests in order and delivers their completions.
@@ -539,7 +542,7 @@ impl Node {
 
     /// Sends a request and executes everything, without sending output.
     pub(crate) fn feed_only(&mut self, id: ConnectionId, words: &[&str]) {
-        self.front.received(id, &request(words), &mut self.world);
+        self.front.receive_bytes(id, &request(words), &mut self.world);
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
             self.execute(0);
             while !self.world.told.is_empty() {

@@ -51,7 +51,7 @@ pub(crate) fn time_of(slot: u64) -> u64 {
 
 impl Node {
     fn front_ready(&self, client: quorate_replica::front::ConnectionId) -> bool {
-        quorate_replica::front::Front::ready(&self.front, client)
+        quorate_replica::front::Front::accepts_input(&self.front, client)
     }
 }
 

@@ -220,7 +220,7 @@ fn deadlines_make_events() {
         let Node { front, world, .. } = node;
         let service = &mut world.service;
         service.take_notices(&mut |subject, message| {
-            quorate_replica::front::Front::notice(front, subject, message);
+            quorate_replica::front::Front::deliver_notice(front, subject, message);
         });
         node.pump();
         let swept = "expired j, expired c, hexpired i, del i, hexpired h";

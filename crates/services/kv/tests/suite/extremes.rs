@@ -937,15 +937,15 @@ fn a_key_that_is_too_long_is_refused_by_the_front() {
     let mut tried = 0;
     for spec in FAMILIES.iter().flat_map(|family| family.commands) {
         let count = usize::from(spec.arity.unsigned_abs()).max(3);
-        for place in spec.key_places(count) {
+        for place in spec.key_indexes(count) {
             let mut words = vec![b"1".to_vec(); count];
             words[0] = spec.name.as_bytes().to_vec();
             words[place] = long.clone();
             let words: Vec<_> = words
                 .into_iter()
-                .take(spec.key_places(count).max().unwrap().max(count - 1) + 1)
+                .take(spec.key_indexes(count).max().unwrap().max(count - 1) + 1)
                 .collect();
-            if !spec.takes(words.len()) {
+            if !spec.accepts_count(words.len()) {
                 continue;
             }
             tried += 1;

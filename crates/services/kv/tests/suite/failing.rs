@@ -81,7 +81,7 @@ impl Moody {
 }
 
 impl Disk for Moody {
-    fn room(&self, _: &Path) -> io::Result<DiskSpace> {
+    fn free_space(&self, _: &Path) -> io::Result<DiskSpace> {
         let free = if self.full.load(Ordering::SeqCst) { 1 << 20 } else { TOTAL / 2 };
         Ok(DiskSpace { free, total: TOTAL })
     }
@@ -122,7 +122,7 @@ fn options(disk: &Arc<Moody>, held_bytes: usize) -> Options {
     let soon = Duration::from_millis(1);
     Options {
         limits: Limits { held_bytes, ..Limits::default() },
-        delays: Delays { busy: soon, room: soon, retry_min: soon, retry_max: soon },
+        delays: Delays { busy: soon, while_full: soon, retry_min: soon, retry_max: soon },
         disk: Arc::clone(disk) as Arc<dyn Disk>,
     }
 }

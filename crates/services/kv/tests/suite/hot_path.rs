@@ -79,11 +79,11 @@ impl Requests for Instant {
         Ok(())
     }
 
-    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+    fn queue_read(&mut self, _: Tag) -> Result<(), Failure> {
         Err(Failure::Busy)
     }
 
-    fn forget(&mut self, _: Tag) {}
+    fn drop_requests(&mut self, _: Tag) {}
 
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         self.service.query(query, 0, reply);
@@ -145,7 +145,7 @@ fn a_warm_set_and_get_allocate_nothing() {
         read: None,
         command: Vec::new(),
     };
-    front.opened(client, Endpoints::default(), &mut replica);
+    front.handle_opened(client, Endpoints::default(), &mut replica);
     let set = b"*3\r\n$3\r\nSET\r\n$7\r\nkey:123\r\n$16\r\n0123456789abcdef\r\n";
     let get = b"*2\r\n$3\r\nGET\r\n$7\r\nkey:123\r\n";
     let mut reply = Vec::new();
@@ -153,22 +153,22 @@ fn a_warm_set_and_get_allocate_nothing() {
     for round in 0..1000 {
         for (request, count) in [&set[..], &get[..]].into_iter().zip(&mut counted) {
             let before = ALLOCATIONS.with(Cell::get);
-            assert_eq!(front.received(client, request, &mut replica), request.len());
+            assert_eq!(front.receive_bytes(client, request, &mut replica), request.len());
             if let Some(tag) = replica.write.take() {
                 let id = CommandId { slot: Slot(replica.slot), index: 0 };
                 replica.slot += 1;
                 reply.clear();
                 replica.service.apply(id, &replica.command, &mut reply);
-                front.completed(Completion::Written(tag, &reply), &mut replica);
+                front.handle_completion(Completion::Written(tag, &reply), &mut replica);
             }
             if let Some(tag) = replica.read.take() {
-                front.completed(Completion::Readable(tag), &mut replica);
+                front.handle_completion(Completion::Readable(tag), &mut replica);
             }
             assert_eq!(front.next_dirty(), Some(client));
             let answer: &[u8] =
                 if request == set { b"+OK\r\n" } else { b"$16\r\n0123456789abcdef\r\n" };
             assert_eq!(front.output(client), answer);
-            front.sent(client, answer.len());
+            front.record_sent(client, answer.len());
             if round >= 10 {
                 *count += ALLOCATIONS.with(Cell::get) - before;
             }

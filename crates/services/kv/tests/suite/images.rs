@@ -8,7 +8,7 @@ use quorate_kv::{
     service::Service,
     store::{
         Position, Stamp, Store, Version, digest,
-        image::Part,
+        image::ImagePart,
         lsm::{Disk, DiskSpace, Limits, LsmStore, Options},
         memory::MemoryStore,
     },
@@ -229,7 +229,7 @@ fn images_are_of_their_moment(store: &mut dyn Store, seed: u64, rounds: u64) -> 
         {
             let before = seen.len();
             let left = store.next_image(random.below(1500), &mut |part| {
-                let Part::Key(key, entry) = part else { panic!("there are strings only") };
+                let ImagePart::Key(key, entry) = part else { panic!("there are strings only") };
                 let value = entry.value.to_vec();
                 seen.push((key.to_vec(), value, entry.version, entry.deadline));
             });
@@ -350,7 +350,7 @@ fn a_load_is_whole_or_was_not() {
 struct NoRoom;
 
 impl Disk for NoRoom {
-    fn room(&self, _: &Path) -> io::Result<DiskSpace> {
+    fn free_space(&self, _: &Path) -> io::Result<DiskSpace> {
         Ok(DiskSpace { free: 0, total: 1 << 40 })
     }
 

@@ -1,6 +1,6 @@
 //! Locks: conditional commands, the scripts of lock libraries, and unlock messages.
 
-use quorate_kv::scripts::{Known, Meaning, Scripts, hash_of};
+use quorate_kv::scripts::{KnownScript, Meaning, Scripts, hash_of};
 use quorate_replica::front::Front as _;
 
 use crate::common::{Node, check, on_both_stores};
@@ -314,7 +314,9 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
         assert_eq!(node.ask(client, &words), ":1|", "once, and the stored reply");
     }
     assert!(node.say(client, "QUORATE SEQ 2 EVAL return 0").starts_with(unknown));
-    assert!(Scripts::default().find(PY_EXTEND.as_bytes()) == Some(Known::Lock(Meaning::Extend)));
+    assert!(
+        Scripts::default().find(PY_EXTEND.as_bytes()) == Some(KnownScript::Lock(Meaning::Extend))
+    );
 }
 
 /// Every node sends published messages to its own subscribers, including those of unlocks.
@@ -362,7 +364,7 @@ fn who_subscribed_hears_what_is_published() {
         node.say(other, "PUBLISH ch hello");
         assert_eq!(node.take(listener), "");
         node.say(listener, "SUBSCRIBE ch");
-        node.front.closed(listener, &mut node.world);
+        node.front.handle_closed(listener, &mut node.world);
         node.say(other, "PUBLISH ch unheard");
     });
 }
@@ -378,8 +380,8 @@ fn listener_that_does_not_read_is_closed() {
         node.feed_only(other, &["PUBLISH", "ch", &message]);
     }
     assert!(node.front.held_bytes() < 2 << 20);
-    assert!(!node.front.ready(listener), "it is being closed");
-    assert!(node.front.closing(listener));
+    assert!(!node.front.accepts_input(listener), "it is being closed");
+    assert!(node.front.should_close(listener));
     assert!(node.front.take_output(listener).is_empty(), "its memory is given back at once");
     assert!(node.front.held_bytes() < 1 << 20);
 }

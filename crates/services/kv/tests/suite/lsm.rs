@@ -321,7 +321,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
     let soon = Duration::from_millis(1);
     let options = || Options {
         limits: Limits { held_bytes: 20_000, ..Limits::default() },
-        delays: Delays { busy: soon, room: soon, retry_min: soon, retry_max: soon },
+        delays: Delays { busy: soon, while_full: soon, retry_min: soon, retry_max: soon },
         ..Options::default()
     };
     let (mut store, _) = LsmStore::open_with(&path, options()).unwrap();

@@ -93,7 +93,7 @@ fn pubsub_tells_who_listens_on_this_node() {
         "{info}"
     );
     for gone in [one, two] {
-        node.front.closed(gone, &mut node.world);
+        node.front.handle_closed(gone, &mut node.world);
     }
     assert_eq!(node.say(other, "PUBSUB NUMPAT"), ":0|");
     assert_eq!(node.say(other, "PUBSUB SHARDCHANNELS"), "*0|");
@@ -279,12 +279,12 @@ fn listener_that_reads_is_not_closed_for_those_that_do_not() {
         for hoarder in &hoarders {
             let line = list.lines().find(|line| line.starts_with(&format!("id={} ", hoarder.0)));
             let held = format!(" omem={} ", number * heard[0]);
-            let open = !node.front.closing(*hoarder);
+            let open = !node.front.should_close(*hoarder);
             assert!(!open || line.unwrap().contains(&held), "{held}: {line:?}");
         }
-        hoarders.retain(|hoarder| !node.front.closing(*hoarder));
+        hoarders.retain(|hoarder| !node.front.should_close(*hoarder));
     }
-    assert!(node.front.ready(reader) && heard[0] > 20_000);
+    assert!(node.front.accepts_input(reader) && heard[0] > 20_000);
     assert!(heard.iter().all(|bytes| *bytes == heard[0]), "{heard:?}");
     assert!(hoarders.len() < 20);
 }

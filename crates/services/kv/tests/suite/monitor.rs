@@ -68,14 +68,14 @@ fn a_monitor_that_does_not_read_is_disconnected_and_counted() {
         // Output is sent to all clients except the slow monitor.
         node.front.take_output(other);
         node.front.take_output(client);
-        if node.front.closing(slow) {
+        if node.front.should_close(slow) {
             break;
         }
         most = node.front.output(slow).len();
     }
-    assert!(node.front.closing(slow));
+    assert!(node.front.should_close(slow));
     assert!((900_000..1 << 20).contains(&most), "{most}");
-    assert!(!node.front.closing(other));
+    assert!(!node.front.should_close(other));
     node.pump();
     assert!(node.take(slow).contains("-ERR MONITOR ended: "));
     let told = node.say(client, "INFO");
@@ -103,7 +103,7 @@ fn reset_quit_and_the_end_of_the_connection_end_it() {
         assert!(node.say(client, "INFO").contains("|monitor_clients:1|"));
         node.take(monitor);
         if end.is_empty() {
-            node.front.closed(monitor, &mut node.world);
+            node.front.handle_closed(monitor, &mut node.world);
         } else {
             assert_eq!(node.say(monitor, end), "+OK|");
         }

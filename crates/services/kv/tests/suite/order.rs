@@ -431,16 +431,16 @@ fn a_client_that_is_gone_is_forgotten() {
     let reader = node.connect();
     node.feed(reader, b"GET a\r\n");
     assert_eq!(node.front.open_requests(), 3);
-    node.front.closed(gone, &mut node.world);
-    node.front.closed(reader, &mut node.world);
+    node.front.handle_closed(gone, &mut node.world);
+    node.front.handle_closed(reader, &mut node.world);
     assert_eq!((node.front.open_requests(), node.front.connections()), (0, 1));
     assert_eq!(node.world.forgotten.len(), 3);
     node.input.clear();
     node.input.insert(stays, Vec::new());
     node.settle();
     assert!(node.front.output(gone).is_empty());
-    assert_eq!(node.front.received(gone, b"PING\r\n", &mut node.world), 6);
-    assert!(!node.front.ready(gone));
+    assert_eq!(node.front.receive_bytes(gone, b"PING\r\n", &mut node.world), 6);
+    assert!(!node.front.accepts_input(gone));
     assert_eq!(node.say(stays, "GET b"), "$1|2|", "executed all the same");
 }
 
@@ -449,10 +449,10 @@ fn quit_waits_for_what_was_asked_before() {
     let mut node = Node::memory();
     let client = node.connect();
     node.feed(client, b"SET a 1\r\nQUIT\r\nSET a 2\r\n");
-    assert!(!node.front.closing(client));
+    assert!(!node.front.should_close(client));
     node.settle();
     assert_eq!(node.take(client), "+OK|+OK|");
-    assert!(node.front.closing(client));
+    assert!(node.front.should_close(client));
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
@@ -482,7 +482,7 @@ fn other_protocols_are_closed_before_anything_is_executed() {
                 node.feed(client, piece);
             }
             node.settle();
-            assert!(node.front.closing(client), "{request:?}");
+            assert!(node.front.should_close(client), "{request:?}");
             let reply = node.take(client);
             let last = reply.split_terminator('|').next_back().unwrap();
             assert!(last.starts_with("-ERR Protocol error: "), "{request:?}: {reply}");
@@ -505,7 +505,7 @@ fn outstanding_requests_are_bounded_and_go_on_when_there_is_room() {
     let many = b"INCR n\r\n".repeat(5000);
     node.feed(client, &many);
     assert_eq!(write_count(&node), 1024);
-    assert!(!node.front.ready(client));
+    assert!(!node.front.accepts_input(client));
     assert!(!node.input[&client].is_empty());
     node.settle();
     assert_eq!(node.take(client).split_terminator('|').count(), 5000);
@@ -559,15 +559,15 @@ fn replies_that_nobody_reads_stop_the_input() {
     node.ask(client, &["SET", "a", &value]);
     // The reactor cannot send, so `output` does not shrink.
     let gets = b"GET a\r\n".repeat(3);
-    assert_eq!(node.front.received(client, &gets, &mut node.world), gets.len());
+    assert_eq!(node.front.receive_bytes(client, &gets, &mut node.world), gets.len());
     node.execute(0);
     let Told::Readable(tag) = node.world.told.remove(0) else { panic!("a read") };
     let readable = quorate_replica::front::Completion::Readable(tag);
-    node.front.completed(readable, &mut node.world);
-    assert!(!node.front.ready(client));
-    assert_eq!(node.front.received(client, b"PING\r\n", &mut node.world), 0);
+    node.front.handle_completion(readable, &mut node.world);
+    assert!(!node.front.accepts_input(client));
+    assert_eq!(node.front.receive_bytes(client, b"PING\r\n", &mut node.world), 0);
     node.front.take_output(client);
-    assert!(node.front.ready(client));
+    assert!(node.front.accepts_input(client));
 }
 
 /// The reactor is notified when capacity becomes available without output.
@@ -576,15 +576,15 @@ fn a_connection_with_room_again_is_reported() {
     let mut node = Node::memory();
     let client = node.connect();
     node.feed(client, &b"GETSET a 1\r\n".repeat(9));
-    assert!(!node.front.ready(client));
+    assert!(!node.front.accepts_input(client));
     assert_eq!(node.front.next_dirty(), None);
     node.execute(0);
     node.execute(0);
     let Told::Written(tag, reply) = node.world.told.remove(1) else { panic!("a write") };
     let written = quorate_replica::front::Completion::Written(tag, &reply);
-    node.front.completed(written, &mut node.world);
+    node.front.handle_completion(written, &mut node.world);
     assert_eq!(node.front.next_dirty(), Some(client));
-    assert!(node.front.output(client).is_empty() && node.front.ready(client));
+    assert!(node.front.output(client).is_empty() && node.front.accepts_input(client));
 }
 
 #[test]
@@ -614,7 +614,7 @@ fn replies_of_all_connections_are_bounded_together() {
         let mut refused = 0;
         // The reactor cannot send, so the outputs do not shrink.
         for &client in &clients {
-            node.front.received(client, script.as_bytes(), &mut node.world);
+            node.front.receive_bytes(client, script.as_bytes(), &mut node.world);
         }
         while !node.world.asked.is_empty() || !node.world.told.is_empty() {
             node.execute(0);
@@ -636,9 +636,9 @@ fn replies_of_all_connections_are_bounded_together() {
     }
     assert!(node.say(writer, "GET a").len() > 100_000);
     for client in clients {
-        node.front.closed(client, &mut node.world);
+        node.front.handle_closed(client, &mut node.world);
     }
-    node.front.closed(writer, &mut node.world);
+    node.front.handle_closed(writer, &mut node.world);
     assert_eq!(node.front.held_bytes(), 0);
 }
 

@@ -34,7 +34,7 @@ fn table() -> String {
     let specs = FAMILIES.iter().flat_map(|family| family.commands);
     let mut rows: BTreeMap<&str, String> = BTreeMap::new();
     for Spec { name, doc, .. } in specs {
-        let here = doc.differs.unwrap_or_default();
+        let here = doc.redis_difference.unwrap_or_default();
         let row = format!("{} | {here}", doc.group);
         assert!(rows.insert(name, row).is_none(), "{name} is there twice");
     }

@@ -238,8 +238,8 @@ fn what_the_log_does_not_have_yet_is_synced_later() {
 struct Noting(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
 impl Disk for Noting {
-    fn room(&self, folder: &Path) -> io::Result<DiskSpace> {
-        RealDisk.room(folder)
+    fn free_space(&self, folder: &Path) -> io::Result<DiskSpace> {
+        RealDisk.free_space(folder)
     }
 
     fn try_writing(&self, folder: &Path) -> io::Result<()> {

@@ -30,7 +30,7 @@ fn options() -> Options {
     let soon = Duration::from_millis(1);
     Options {
         limits: Limits { held_bytes: 2_000, ..Limits::default() },
-        delays: Delays { busy: soon, room: soon, retry_min: soon, retry_max: soon },
+        delays: Delays { busy: soon, while_full: soon, retry_min: soon, retry_max: soon },
         ..Options::default()
     }
 }

@@ -220,7 +220,7 @@ fn scripts_are_commands_like_others() {
         node.settle();
         let push = "redis.call('rpush', 'l', 'a'); redis.call('rpush', 'l', 'b'); return redis.call('llen', 'l')";
         assert_eq!(node.ask(client, &["EVAL", push, "0"]), ":2|");
-        node.front.poll(&mut node.world);
+        node.front.run_turn(&mut node.world);
         node.settle();
         assert_eq!(node.take(other), "*2|$1|l|$1|a|");
         // A subscriber receives what a script publishes.

@@ -8,7 +8,7 @@ use crate::common::{Node, request};
 fn told(node: &mut Node, section: &str, start: &str) -> Vec<String> {
     let client = node.connect();
     let text = node.say(client, &format!("INFO {section}"));
-    node.front.closed(client, &mut node.world);
+    node.front.handle_closed(client, &mut node.world);
     let lines = text.split('|').filter(|line| line.starts_with(start));
     lines.map(str::to_owned).collect()
 }
@@ -222,7 +222,7 @@ fn noting_arguments_makes_no_client_heavier() {
     assert_eq!(after, before);
     // The recorded arguments of a disconnected client are dropped. The next client in its slot must
     // not inherit them.
-    node.front.closed(last, &mut node.world);
+    node.front.handle_closed(last, &mut node.world);
     node.world.asked.clear();
     assert!(!format!("{:?}", node.front).contains("[118, 97, 108, 117, 101]"));
 }

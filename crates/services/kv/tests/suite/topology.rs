@@ -96,7 +96,7 @@ fn subscribers_learn_of_a_new_leader() {
     let mut lead = |leader: Option<u32>| {
         node.world.leader = leader;
         node.world.wall_ms += 10;
-        node.front.poll(&mut node.world);
+        node.front.run_turn(&mut node.world);
         node.settle();
         [listener, all, other].map(|client| node.take(client))
     };

@@ -139,7 +139,7 @@ fn reads_are_tracked_as_the_client_opts() {
         assert_eq!(is_told(&mut node), !by_default, "{options} in a transaction");
         node.say(reader, "GET k");
         assert_eq!(is_told(&mut node), by_default);
-        node.front.closed(reader, &mut node.world);
+        node.front.handle_closed(reader, &mut node.world);
     }
 }
 
@@ -158,7 +158,7 @@ fn another_connection_gets_the_notices() {
     assert_eq!(node.take(listener), "*3|$7|message|$20|__redis__:invalidate|*1|$1|k|");
     node.say(reader, "HELLO 3");
     node.say(reader, "GET k");
-    node.front.closed(listener, &mut node.world);
+    node.front.handle_closed(listener, &mut node.world);
     node.say(writer, "SET k w");
     assert_eq!(node.take(reader), format!(">2|$21|tracking-redir-broken|:{id}|"));
 }

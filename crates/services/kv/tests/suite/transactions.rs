@@ -257,9 +257,9 @@ fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random)
             let waiter = node.connect();
             node.say(waiter, &format!("BLPOP {key} 0"));
             let pushed = node.say(other, &format!("RPUSH {key} x")).starts_with(':');
-            node.front.poll(&mut node.world);
+            node.front.run_turn(&mut node.world);
             node.settle();
-            node.front.closed(waiter, &mut node.world);
+            node.front.handle_closed(waiter, &mut node.world);
             node.input.remove(&waiter);
             node.settle();
             return key == watched && pushed;

@@ -48,7 +48,7 @@ pub(super) fn grown(
         Err(wrong) => return Ok(Err(wrong)),
     };
     let before = old.as_ref().map_or(0, |entry| entry.value.len());
-    state.budget.take(bytes.saturating_sub(before))?;
+    state.budget.charge_bytes(bytes.saturating_sub(before))?;
     let (mut value, deadline) = match old {
         Some(entry) => {
             state.budget.rewrite(&entry)?;
@@ -218,14 +218,14 @@ pub(super) fn combine(
         };
         // Each operand is loaded and read, even if the same key occurs several times.
         let bytes = entry.as_ref().map_or(0, |entry| entry.value.len());
-        state.budget.take(bytes)?;
+        state.budget.charge_bytes(bytes)?;
         longest = longest.max(bytes);
         values.push(entry);
     }
     if how == BitOperation::Not && values.len() != 1 {
         return Err(Fault::Malformed);
     }
-    state.budget.take(longest)?;
+    state.budget.charge_bytes(longest)?;
     let mut result: Vec<u8> = Vec::new();
     for (number, entry) in values.iter().enumerate() {
         let value = entry.as_ref().map_or(&[][..], |entry| &*entry.value);

@@ -258,7 +258,7 @@ fn expire_one(hash: &mut Change<'_, '_>, field: &[u8], flags: u8, new: Deadline)
     if hash.view().row(&name).is_none() {
         return answer::NO_FIELD;
     }
-    let old = hash.view().deadline_of(&name);
+    let old = hash.view().field_deadline(&name);
     if !condition::holds(flags, old, new) {
         return answer::REFUSED;
     }
@@ -322,7 +322,7 @@ fn ttl(
             Some(hash) => match hash.deadline(field) {
                 None => answer::NONE,
                 // Unlike for keys, a fraction of a second is rounded up.
-                Some(deadline) => unit.shown(deadline, now_ms, 999),
+                Some(deadline) => unit.convert_deadline(deadline, now_ms, 999),
             },
         });
     }

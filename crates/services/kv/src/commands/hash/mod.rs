@@ -213,7 +213,7 @@ const COMMANDS: &[Spec] = &[
             "2.6.0",
             "O(1)",
             "Increments the floating point value of a field by a number. Uses 0 as initial value if the field doesn't exist.",
-        ).differs("exact decimals instead of binary ones; no infinities"),
+        ).with_difference("exact decimals instead of binary ones; no infinities"),
     ),
     Spec::data(
         "hrandfield",
@@ -226,7 +226,7 @@ const COMMANDS: &[Spec] = &[
             "6.2.0",
             "O(N), where N is the number of fields returned",
             "Returns one or more random fields from a hash.",
-        ).differs("nearly uniform"),
+        ).with_difference("nearly uniform"),
     ),
     Spec::data(
         "hscan",
@@ -239,7 +239,7 @@ const COMMANDS: &[Spec] = &[
             "2.8.0",
             "O(1) for every call, O(N) for a complete iteration",
             "Iterates over fields and values of a hash.",
-        ).differs("every field that is there throughout comes exactly once"),
+        ).with_difference("every field that is there throughout comes exactly once"),
     ),
 ];
 

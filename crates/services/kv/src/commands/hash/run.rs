@@ -59,7 +59,7 @@ impl<'s> Hash<'s> {
     /// Returns the deadline of an existing field.
     pub(super) fn deadline(&self, field: &[u8]) -> Option<u64> {
         match self {
-            Self::Rows(view) => view.deadline_of(&placed(b"", field)),
+            Self::Rows(view) => view.field_deadline(&placed(b"", field)),
             Self::Lock(..) => None,
         }
     }
@@ -67,7 +67,7 @@ impl<'s> Hash<'s> {
     /// Returns the total length of fields and values; 0 if expired fields make it unknown.
     fn bytes(&self) -> u64 {
         match self {
-            Self::Rows(view) if view.has_ended() => 0,
+            Self::Rows(view) if view.has_expired_field() => 0,
             Self::Rows(view) => view.header.bytes,
             Self::Lock(holder, count) => (holder.len() + count.len()) as u64,
         }
@@ -118,7 +118,7 @@ pub(super) fn fields(
     for field in fields {
         let value = hash.as_ref().and_then(|hash| hash.value(field));
         items.next().optional(value.as_deref());
-        if items.are_too_many() {
+        if items.exceed_reply_limit() {
             break;
         }
     }
@@ -150,7 +150,7 @@ pub(super) fn all(
             if wanted & part::VALUES != 0 {
                 items.next().bulk(value);
             }
-            items.go_on()
+            items.continue_if_fits()
         });
     }
     items.write(reply, |reply, count| match wanted {

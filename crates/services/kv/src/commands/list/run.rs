@@ -9,7 +9,7 @@ use super::end::End;
 use crate::{
     commands::{
         budget::COPIED_BYTES_MAX,
-        elements::places,
+        elements::index_range,
         events::class,
         rows::{Change, View, cost, view},
         state::{Items, ReadContext, TOO_LARGE, WriteContext},
@@ -23,7 +23,7 @@ use crate::{
 
 impl View<'_> {
     /// Returns the row name of the element at `index`.
-    const fn place(&self, index: u64) -> [u8; 8] {
+    const fn row_name(&self, index: u64) -> [u8; 8] {
         self.header.first.wrapping_add(index).to_be_bytes()
     }
 
@@ -35,8 +35,8 @@ impl View<'_> {
         back: bool,
         visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
     ) {
-        let (first, behind) = (self.place(from), self.place(to));
-        let span = Span { from: &first, to: Some(&behind), back };
+        let (first, behind) = (self.row_name(from), self.row_name(to));
+        let span = Span { from: &first, to: Some(&behind), is_backward: back };
         self.rows(span, &mut |name, value| {
             let place = name.first_chunk().map_or(0, |place| u64::from_be_bytes(*place));
             visit(place.wrapping_sub(self.header.first), value)
@@ -129,7 +129,7 @@ pub(super) fn index(
     let (key, index) = (from.key()?, from.signed()?);
     from.end()?;
     if let Ok(list) = view(state.store, key, Kind::List, reply) {
-        let value = list.and_then(|list| list.row(&list.place(list.number(index)?)));
+        let value = list.and_then(|list| list.row(&list.row_name(list.number(index)?)));
         reply.optional(value.as_deref());
     }
     Ok(())
@@ -146,11 +146,11 @@ pub(super) fn range(
         return Ok(());
     };
     let mut items = Items::default();
-    let range = list.and_then(|list| Some((list, places(start, stop, list.count())?)));
+    let range = list.and_then(|list| Some((list, index_range(start, stop, list.count())?)));
     if let Some((list, (first, behind))) = range {
         list.elements(first, behind, false, &mut |_, value| {
             items.next().bulk(value);
-            items.go_on()
+            items.continue_if_fits()
         });
     }
     items.write(reply, Reply::array);
@@ -195,7 +195,7 @@ pub(super) fn position(
                 let number = i64::try_from(number).unwrap_or(i64::MAX);
                 first.get_or_insert(number);
                 items.next().integer(number);
-                if items.count() as u64 >= wanted || items.are_too_many() {
+                if items.count() as u64 >= wanted || items.exceed_reply_limit() {
                     return ControlFlow::Break(());
                 }
             }
@@ -244,7 +244,7 @@ pub(super) fn push(
 
 /// Pops up to `most` elements from one end. If the reply would be too large, pops nothing, and the
 /// reply becomes an error.
-fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
+fn pop_elements(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     let most = most.min(list.header.count);
     let (mut items, mut lengths) = (Items::default(), Vec::new());
     let (from, to) = match end {
@@ -254,9 +254,9 @@ fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     list.view().elements(from, to, end == End::Right, &mut |_, value| {
         items.next().bulk(value);
         lengths.push(value.len());
-        items.go_on()
+        items.continue_if_fits()
     });
-    if !items.are_too_many() {
+    if !items.exceed_reply_limit() {
         for bytes in lengths {
             list.drop_end(end, bytes);
         }
@@ -291,7 +291,7 @@ pub(super) fn pop(
         return Ok(());
     }
     let before = list.header.count;
-    let items = take(&mut list, end, count.unwrap_or(1));
+    let items = pop_elements(&mut list, end, count.unwrap_or(1));
     if list.header.count < before {
         list.event(class::LIST, end.popped());
         list.close();
@@ -334,8 +334,8 @@ pub(crate) fn pop_from(
         Ok(None) => return false,
         Ok(Some(list)) => list,
     };
-    let items = take(&mut list, end, count.unwrap_or(1));
-    if items.are_too_many() {
+    let items = pop_elements(&mut list, end, count.unwrap_or(1));
+    if items.exceed_reply_limit() {
         reply.error(TOO_LARGE);
         return true;
     }
@@ -365,7 +365,7 @@ pub(super) fn set(
         return Ok(());
     };
     let view = list.view();
-    let Some(place) = view.number(index).map(|number| view.place(number)) else {
+    let Some(place) = view.number(index).map(|number| view.row_name(number)) else {
         reply.error("ERR index out of range");
         return Ok(());
     };
@@ -393,7 +393,7 @@ pub(super) fn trim(
         return Ok(());
     };
     let count = list.header.count;
-    let Some((first, behind)) = places(start, stop, count) else {
+    let Some((first, behind)) = index_range(start, stop, count) else {
         list.event(class::LIST, "ltrim");
         list.state.delete(key);
         reply.ok();
@@ -402,7 +402,7 @@ pub(super) fn trim(
     let kept = behind - first;
     if kept < count - kept {
         let copied = part_cost(&list.view(), first, behind);
-        list.state.budget.take(copied)?;
+        list.state.budget.charge_bytes(copied)?;
         let (values, deadline) = (list.list(first, behind), list.deadline());
         let mut short = Change::new(list.state, key, Kind::List).until(deadline);
         for value in &values {
@@ -413,7 +413,7 @@ pub(super) fn trim(
     } else {
         let view = list.view();
         let removed = [(behind, count), (0, first)].map(|(from, to)| part_cost(&view, from, to));
-        list.state.budget.take(removed[0].saturating_add(removed[1]))?;
+        list.state.budget.charge_bytes(removed[0].saturating_add(removed[1]))?;
         for (end, from, to) in [(End::Right, behind, count), (End::Left, 0, first)] {
             for value in list.list(from, to) {
                 // All elements of this end are removed, so only the sum of their lengths matters.
@@ -463,7 +463,11 @@ fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
 }
 
 /// Returns the number of elements that LREM or LINSERT would move.
-pub(crate) fn moved(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
+pub(crate) fn moved_elements(
+    op: Op,
+    from: &mut Decoder<'_>,
+    store: &dyn Store,
+) -> Result<u64, Fault> {
     let key = from.key()?;
     let Some(list) = View::at(store, key, Kind::List) else {
         return Ok(0);
@@ -498,7 +502,7 @@ pub(super) fn remove(
         let left = last < total - first;
         let (from, to) = if left { (0, last + 1) } else { (first, total) };
         let moved = part_cost(&list.view(), from, to);
-        list.state.budget.take(moved)?;
+        list.state.budget.charge_bytes(moved)?;
         let old = list.list(from, to);
         let survives = |(number, value): &(u64, &Vec<u8>)| {
             *number < first || *number > last || value.as_slice() != element
@@ -536,7 +540,7 @@ pub(super) fn insert(
     let left = at < total - at;
     let (from, to) = if left { (0, at) } else { (at, total) };
     let moved = part_cost(&list.view(), from, to);
-    list.state.budget.take(moved)?;
+    list.state.budget.charge_bytes(moved)?;
     let old = list.list(from, to);
     let others = old.iter().map(Vec::as_slice);
     let new: Vec<&[u8]> = match left {
@@ -583,7 +587,7 @@ pub(crate) fn move_from(
         End::Right => list.header.count.saturating_sub(1),
     };
     let view = list.view();
-    let value = view.row(&view.place(number));
+    let value = view.row(&view.row_name(number));
     let value = value.map(|value| value.to_vec()).unwrap_or_default();
     if source == target {
         list.drop_end(taken, value.len());

@@ -8,7 +8,7 @@ pub(crate) mod run;
 pub(crate) use self::costs::Costs;
 
 use crate::{
-    command::{Doc, Handler, Local, Refusal, Request, ScriptBy, Spec},
+    command::{Doc, Handler, Local, Refusal, Request, ScriptForm, Spec},
     commands::{family::Family, operations::each_operation},
     encode::{Decoder, Encoder, List, Malformed},
     op::Op,
@@ -16,7 +16,7 @@ use crate::{
 
 pub const FAMILY: Family = Family { commands: COMMANDS, operations: &[] };
 
-const fn script(name: &'static str, by: ScriptBy, reads: bool, doc: Doc) -> Spec {
+const fn script(name: &'static str, by: ScriptForm, reads: bool, doc: Doc) -> Spec {
     Spec {
         flags: if reads { crate::command::READS } else { &["noscript", "movablekeys"] },
         handler: Handler::Script(by),
@@ -31,29 +31,29 @@ const fn doc(since: &'static str, summary: &'static str) -> Doc {
 const COMMANDS: &[Spec] = &[
     script(
         "eval",
-        ScriptBy::Text { reads: false },
+        ScriptForm::Text { reads: false },
         false,
-        doc("2.6.0", "Executes a server-side Lua script.").differs("limits: see above"),
+        doc("2.6.0", "Executes a server-side Lua script.").with_difference("limits: see above"),
     ),
     script(
         "evalsha",
-        ScriptBy::Hash { reads: false },
+        ScriptForm::Hash { reads: false },
         false,
         doc("2.6.0", "Executes a server-side Lua script by SHA1 digest.")
-            .differs("as `EVAL`; each node knows the scripts that it was sent"),
+            .with_difference("as `EVAL`; each node knows the scripts that it was sent"),
     ),
     script(
         "eval_ro",
-        ScriptBy::Text { reads: true },
+        ScriptForm::Text { reads: true },
         true,
-        doc("7.0.0", "Executes a read-only server-side Lua script.").differs("as `EVAL`"),
+        doc("7.0.0", "Executes a read-only server-side Lua script.").with_difference("as `EVAL`"),
     ),
     script(
         "evalsha_ro",
-        ScriptBy::Hash { reads: true },
+        ScriptForm::Hash { reads: true },
         true,
         doc("7.0.0", "Executes a read-only server-side Lua script by SHA1 digest.")
-            .differs("as `EVALSHA`"),
+            .with_difference("as `EVALSHA`"),
     ),
     Spec::local(
         "script",
@@ -65,7 +65,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for Lua scripts management commands.",
         )
-        .differs("of this node; nothing runs that `KILL` could end"),
+        .with_difference("of this node; nothing runs that `KILL` could end"),
     ),
     Spec::local(
         "function",
@@ -77,7 +77,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for function commands.",
         )
-        .differs("there are none"),
+        .with_difference("there are none"),
     ),
 ];
 

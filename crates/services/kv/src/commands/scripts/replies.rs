@@ -5,7 +5,7 @@ use quorate_lua::Data;
 use crate::resp::reply::Reply;
 
 /// Parses the first reply. Returns it with the bytes after it.
-fn one(neutral: &[u8]) -> Option<(Data, &[u8])> {
+fn parse_reply(neutral: &[u8]) -> Option<(Data, &[u8])> {
     let end = neutral.iter().position(|&byte| byte == b'\n')? + 1;
     let (line, rest) = neutral.split_at(end);
     let text = line.get(1..end.checked_sub(2)?)?;
@@ -14,7 +14,7 @@ fn one(neutral: &[u8]) -> Option<(Data, &[u8])> {
     let list = |count: usize| {
         let (mut items, mut rest) = (Vec::new(), rest);
         for _ in 0..count {
-            let (item, behind) = one(rest)?;
+            let (item, behind) = parse_reply(rest)?;
             items.push(item);
             rest = behind;
         }
@@ -52,7 +52,7 @@ fn one(neutral: &[u8]) -> Option<(Data, &[u8])> {
 
 /// Parses a command's reply.
 pub(super) fn parse(neutral: &[u8]) -> Data {
-    match one(neutral) {
+    match parse_reply(neutral) {
         Some((data, b"")) => data,
         _ => Data::Error(b"ERR the command gave no reply".to_vec()),
     }

@@ -13,7 +13,7 @@ use crate::{
         lookup,
         state::{ReadContext, WriteContext, too_large},
         stream::read::block_ms,
-        visits::{execute_bounded, within},
+        visits::{execute_bounded, execute_within},
     },
     encode::{Decoder, Encoder, Fault},
     op::Op,
@@ -27,13 +27,13 @@ struct Calls<'a> {
     /// The later of the group's time and the front's clock.
     now_ms: u64,
     reads: bool,
-    made: u64,
+    calls_made: u64,
     words: Words,
     command: Vec<u8>,
     reply: Vec<u8>,
 }
 
-fn refused(text: &str) -> Data {
+fn error_reply(text: &str) -> Data {
     Data::Error(text.as_bytes().to_vec())
 }
 
@@ -41,32 +41,34 @@ impl<'a> Calls<'a> {
     fn new(script: &'a Script<'a>, group_ms: u64, reads: bool) -> Self {
         let now_ms = script.wall_ms.max(group_ms);
         let (words, command, reply) = Default::default();
-        Self { script, now_ms, reads, made: 0, words, command, reply }
+        Self { script, now_ms, reads, calls_made: 0, words, command, reply }
     }
 
     /// Encodes a command. Returns its operation, or the reply if there is nothing to execute.
     fn encode(&mut self, words: &[&[u8]]) -> Result<Op, Data> {
-        self.made += 1;
+        self.calls_made += 1;
         let name = words.first().copied().unwrap_or_default();
-        let (_, spec) =
-            lookup(name).ok_or_else(|| refused("ERR Unknown Redis command called from script"))?;
+        let (_, spec) = lookup(name)
+            .ok_or_else(|| error_reply("ERR Unknown Redis command called from script"))?;
         let encode = match spec.handler {
             Handler::Data(encode) => encode,
             Handler::Local(local) => return Err(self.local(local, spec, words)),
-            Handler::Script(_) => return Err(refused(NOT_ALLOWED)),
+            Handler::Script(_) => return Err(error_reply(NOT_ALLOWED)),
         };
-        if spec.is_of_operators() && !self.script.operator {
+        if spec.is_operator_command() && !self.script.operator {
             let text = format!(
                 "NOPERM the script may not run '{}': it needs the role operator",
                 spec.name
             );
-            return Err(refused(&text));
+            return Err(error_reply(&text));
         }
         self.words.set(words);
         let arguments = self.words.arguments();
         let told = |refusal: Refusal| match refusal {
-            Refusal::Arity => refused("ERR Wrong number of args calling Redis command from script"),
-            other => refused(&other.text(spec.name)),
+            Refusal::Arity => {
+                error_reply("ERR Wrong number of args calling Redis command from script")
+            }
+            other => error_reply(&other.text(spec.name)),
         };
         spec.check(&arguments).map_err(told)?;
         self.command.clear();
@@ -75,27 +77,27 @@ impl<'a> Calls<'a> {
             arguments: arguments.from(1),
             wall_ms: self.now_ms,
             value_bytes_max: self.script.value_bytes_max,
-            seed: self.script.seed ^ self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            seed: self.script.seed ^ self.calls_made.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
         encode(&request, &mut Encoder(&mut self.command)).map_err(told)?;
         let op =
             self.command.first().copied().and_then(Op::from_byte).filter(|op| !op.stands_alone());
-        let op = op.ok_or_else(|| refused(NOT_ALLOWED))?;
+        let op = op.ok_or_else(|| error_reply(NOT_ALLOWED))?;
         if block_ms(&self.command).is_some() {
             let name = String::from_utf8_lossy(name);
             let text = format!("ERR {name} command is not allowed with BLOCK option from scripts");
-            return Err(refused(&text));
+            return Err(error_reply(&text));
         }
         if self.reads && !op.is_read() {
-            return Err(refused(WRITES));
+            return Err(error_reply(WRITES));
         }
         Ok(op)
     }
 
     fn local(&self, local: Local, spec: &Spec, words: &[&[u8]]) -> Data {
         match local {
-            _ if !spec.takes(words.len()) => {
-                refused("ERR Wrong number of args calling Redis command from script")
+            _ if !spec.accepts_count(words.len()) => {
+                error_reply("ERR Wrong number of args calling Redis command from script")
             }
             Local::Time => {
                 // The clock has a resolution of milliseconds. The microseconds differ between the
@@ -109,7 +111,7 @@ impl<'a> Calls<'a> {
             Local::Ping if words.len() == 1 => Data::Status(b"PONG".to_vec()),
             Local::Ping | Local::Echo => Data::Bulk(words[1].to_vec()),
             Local::Select if words[1] == b"0" => Data::Status(b"OK".to_vec()),
-            _ => refused(NOT_ALLOWED),
+            _ => error_reply(NOT_ALLOWED),
         }
     }
 
@@ -121,11 +123,11 @@ impl<'a> Calls<'a> {
 
     /// Returns the reply to a command and its cost in visits. The command has made `visits` visits
     /// and moved `bytes` bytes of values.
-    fn answer(&self, done: Result<(), Fault>, visits: u64, bytes: u64) -> (Data, u64) {
+    fn finish_call(&self, done: Result<(), Fault>, visits: u64, bytes: u64) -> (Data, u64) {
         let talked = (self.command.len() + self.reply.len()) as u64;
         let reply = match done {
             Ok(()) => replies::parse(&self.reply),
-            Err(fault) => refused(fault.text()),
+            Err(fault) => error_reply(fault.text()),
         };
         let more = bytes / VALUE_BYTES_PER_VISIT + talked / TALK_BYTES_PER_VISIT;
         let base = COMMAND_VISITS + self.words.arguments().len() as u64 * WORD_VISITS;
@@ -158,7 +160,7 @@ impl Host for Writing<'_, '_, '_> {
             Err(reply) => return (reply, 0),
         };
         let before = self.state.budget.visits_left();
-        let moved = self.state.store.meter().moved();
+        let moved = self.state.store.meter().moved_bytes();
         let (from, reply) = self.calls.parts();
         let done = execute_bounded(op, &mut Decoder(from), self.state, &mut Reply(reply));
         let cost = match done {
@@ -166,7 +168,11 @@ impl Host for Writing<'_, '_, '_> {
             Err(Fault::Visits | Fault::Budget) => u64::MAX,
             _ => before - self.state.budget.visits_left(),
         };
-        self.calls.answer(done, cost, self.state.store.meter().moved().wrapping_sub(moved))
+        self.calls.finish_call(
+            done,
+            cost,
+            self.state.store.meter().moved_bytes().wrapping_sub(moved),
+        )
     }
 }
 
@@ -182,12 +188,12 @@ impl Host for Reading<'_> {
             Err(reply) => return (reply, 0),
         };
         let meter = self.state.store.meter();
-        let (before, moved) = (meter.left(), meter.moved());
+        let (before, moved) = (meter.left(), meter.moved_bytes());
         let (from, reply) = self.calls.parts();
         let done = commands::read(op, &mut Decoder(from), &self.state, &mut Reply(reply));
         // Beyond the limit, reads find nothing, and the whole query fails.
-        let cost = if meter.is_over() { u64::MAX } else { before - meter.left() };
-        self.calls.answer(done, cost, meter.moved().wrapping_sub(moved))
+        let cost = if meter.is_limit_exceeded() { u64::MAX } else { before - meter.left() };
+        self.calls.finish_call(done, cost, meter.moved_bytes().wrapping_sub(moved))
     }
 }
 
@@ -242,7 +248,7 @@ fn write(
     let used = execute(&script, interpreter, &mut Writing { calls, state }, reply);
     // The commands have already been charged.
     let paid = before - state.budget.visits_left();
-    state.budget.spend(used.saturating_sub(paid).min(state.budget.visits_left()))
+    state.budget.charge_visits(used.saturating_sub(paid).min(state.budget.visits_left()))
 }
 
 /// Executes a script from the log.
@@ -257,8 +263,10 @@ pub(crate) fn apply(
     }
     may_begin(state)?;
     let reading = state.reading();
-    let done = within(VISITS_MAX, reading.store, || read(from, &reading, state.interpreter, reply));
-    state.budget.spend(*done.as_ref().unwrap_or(&VISITS_MAX))?;
+    let done = execute_within(VISITS_MAX, reading.store, || {
+        read(from, &reading, state.interpreter, reply)
+    });
+    state.budget.charge_visits(*done.as_ref().unwrap_or(&VISITS_MAX))?;
     done.map(drop)
 }
 
@@ -275,9 +283,9 @@ pub(crate) fn read(
     let before = meter.left();
     let used = execute(&script, interpreter, &mut Reading { calls, state: *state }, reply);
     // A script stopped by its own limit has already replied with an error.
-    if !meter.is_over() {
+    if !meter.is_limit_exceeded() {
         let left = meter.left();
-        meter.spend(used.saturating_sub(before - left).min(left - 1));
+        meter.count_visits(used.saturating_sub(before - left).min(left - 1));
     }
     Ok(())
 }

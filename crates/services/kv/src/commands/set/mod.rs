@@ -134,7 +134,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(N), where N is the number of members returned",
             "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped.",
-        ).differs("nearly uniform"),
+        ).with_difference("nearly uniform"),
     ),
     Spec::data(
         "srandmember",
@@ -147,7 +147,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(N), where N is the number of members returned",
             "Gets one or multiple random members from a set.",
-        ).differs("nearly uniform"),
+        ).with_difference("nearly uniform"),
     ),
     Spec::data(
         "sinter",
@@ -251,7 +251,7 @@ const COMMANDS: &[Spec] = &[
             "2.8.0",
             "O(1) for every call, O(N) for a complete iteration",
             "Iterates over members of a set.",
-        ).differs("every member that is there throughout comes exactly once"),
+        ).with_difference("every member that is there throughout comes exactly once"),
     ),
 ];
 

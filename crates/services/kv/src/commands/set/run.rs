@@ -34,7 +34,7 @@ impl SetOperation {
     }
 
     /// Returns the name of the event for storing the result.
-    const fn stored(self) -> &'static str {
+    const fn store_event(self) -> &'static str {
         match self {
             Self::Intersection => "sinterstore",
             Self::Union => "sunionstore",
@@ -91,7 +91,7 @@ pub(super) fn members(
         }
         each_placed(&set, b"", Position::START, &mut |member, _| {
             items.next().bulk(member);
-            items.go_on()
+            items.continue_if_fits()
         });
     }
     items.write(reply, Reply::set);
@@ -162,7 +162,7 @@ fn combined(
         if how != SetOperation::Union {
             found.push(member.to_vec());
         }
-        match bytes > bytes_max || !meter.spend(CHANGED_ROW) {
+        match bytes > bytes_max || !meter.count_visits(CHANGED_ROW) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -210,7 +210,7 @@ pub(super) fn combine(
     let mut items = Items::default();
     for member in &members {
         items.next().bulk(member);
-        if items.are_too_many() {
+        if items.exceed_reply_limit() {
             break;
         }
     }
@@ -342,13 +342,13 @@ pub(super) fn pop(
         return Ok(());
     }
     let drawn = match count {
-        None => Vec::from_iter(chance::one(&set.view(), b"", &mut draws)),
+        None => Vec::from_iter(chance::draw_one(&set.view(), b"", &mut draws)),
         Some(_) => chance::several(&set.view(), b"", most, &mut draws),
     };
     for (member, _) in &drawn {
         items.next().bulk(member);
     }
-    if items.are_too_many() {
+    if items.exceed_reply_limit() {
         reply.error(TOO_LARGE);
         return Ok(());
     }
@@ -384,14 +384,14 @@ pub(super) fn store(
     let members =
         combined(how, &sets, COPIED_BYTES_MAX, state.store.meter()).ok_or(Fault::Budget)?;
     let bytes = members.iter().map(|member| member.len() as u64).sum();
-    state.budget.take(cost(members.len() as u64, bytes))?;
+    state.budget.charge_bytes(cost(members.len() as u64, bytes))?;
     let mut set = Change::new(state, target, Kind::Set);
     for member in &members {
         set.put_known(&placed(b"", member), b"", None);
     }
     set.close_in_place();
     if !members.is_empty() {
-        state.event(class::SET, how.stored(), target);
+        state.event(class::SET, how.store_event(), target);
     }
     reply.count(members.len());
     Ok(())

@@ -35,7 +35,7 @@ const COMMANDS: &[Spec] = &[
             COMPLEXITY,
             "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
         )
-        .differs("text is compared by its bytes; bounded"),
+        .with_difference("text is compared by its bytes; bounded"),
     ),
     Spec::data(
         "sort_ro",
@@ -49,7 +49,7 @@ const COMMANDS: &[Spec] = &[
             COMPLEXITY,
             "Returns the sorted elements of a list, a set, or a sorted set.",
         )
-        .differs("text is compared by its bytes; bounded"),
+        .with_difference("text is compared by its bytes; bounded"),
     ),
 ];
 

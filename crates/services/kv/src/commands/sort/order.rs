@@ -6,11 +6,11 @@ use crate::encode::{Decoder, Fault, List};
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
     /// True if the largest element comes first.
-    pub(super) back: bool,
+    pub(super) is_descending: bool,
     /// True if elements are compared as bytes instead of numbers.
     pub(super) alpha: bool,
     /// Pattern of the keys with the sort weights. A pattern without a star disables sorting.
-    pub(super) by: Option<&'a [u8]>,
+    pub(super) weight_pattern: Option<&'a [u8]>,
     /// Number of elements to skip, and to return. All are returned if the second is negative.
     pub(super) limit: (i64, i64),
     /// Patterns of the values to return in place of the elements.
@@ -29,9 +29,9 @@ impl<'a> Order<'a> {
         let flags = from.byte()?;
         let by = from.bytes()?;
         Ok(Self {
-            back: flags & flag::BACK != 0,
+            is_descending: flags & flag::BACK != 0,
             alpha: flags & flag::ALPHA != 0,
-            by: (flags & flag::BY != 0).then_some(by),
+            weight_pattern: (flags & flag::BY != 0).then_some(by),
             limit: (from.signed()?, from.signed()?),
             gets: from.list()?,
         })

@@ -30,17 +30,17 @@ const TOO_MUCH: &str =
 /// Redis' error for a sort weight that is not a number.
 const NOT_A_SCORE: &str = "ERR One or more scores can't be converted into double";
 
-enum Refused {
+enum SortError {
     WrongType,
-    TooMuch,
+    TooMuchWork,
     NotAScore,
 }
 
-impl Refused {
+impl SortError {
     const fn text(&self) -> &'static str {
         match self {
             Self::WrongType => WRONG_TYPE,
-            Self::TooMuch => TOO_MUCH,
+            Self::TooMuchWork => TOO_MUCH,
             Self::NotAScore => NOT_A_SCORE,
         }
     }
@@ -48,31 +48,31 @@ impl Refused {
 
 /// Work of a command, to compare with its limits.
 struct Work {
-    looked_at: u64,
+    examined: u64,
     bytes: u64,
 }
 
 impl Work {
-    fn take(&mut self, looked_at: u64, bytes: u64) -> Result<(), Refused> {
-        self.looked_at = self.looked_at.saturating_add(looked_at);
+    fn charge(&mut self, looked_at: u64, bytes: u64) -> Result<(), SortError> {
+        self.examined = self.examined.saturating_add(looked_at);
         self.bytes = self.bytes.saturating_add(bytes);
-        match self.looked_at <= LOOKED_AT_MAX && self.bytes <= BYTES_MAX {
+        match self.examined <= LOOKED_AT_MAX && self.bytes <= BYTES_MAX {
             true => Ok(()),
-            false => Err(Refused::TooMuch),
+            false => Err(SortError::TooMuchWork),
         }
     }
 }
 
 /// Pattern with a star as the placeholder for an element, optionally followed by a hash field.
 struct Pattern<'a> {
-    before: &'a [u8],
-    behind: &'a [u8],
+    before_star: &'a [u8],
+    after_star: &'a [u8],
     field: Option<&'a [u8]>,
 }
 
 impl<'a> Pattern<'a> {
     /// Parses a pattern. Returns `None` if it has no star.
-    fn of(text: &'a [u8]) -> Option<Self> {
+    fn parse(text: &'a [u8]) -> Option<Self> {
         let star = text.iter().position(|&byte| byte == b'*')?;
         let (before, rest) = (&text[..star], &text[star + 1..]);
         let arrow = rest.windows(2).position(|pair| pair == b"->");
@@ -81,12 +81,12 @@ impl<'a> Pattern<'a> {
             Some(at) if at + 2 < rest.len() => (&rest[..at], Some(&rest[at + 2..])),
             _ => (rest, None),
         };
-        Some(Self { before, behind, field })
+        Some(Self { before_star: before, after_star: behind, field })
     }
 
     /// Looks up the string or hash field to which the pattern refers for an element.
     fn look_up(&self, store: &dyn Store, element: &[u8]) -> Option<Vec<u8>> {
-        let key = [self.before, element, self.behind].concat();
+        let key = [self.before_star, element, self.after_star].concat();
         let key = Key::new(&key).ok()?;
         match self.field {
             Some(field) => {
@@ -130,23 +130,23 @@ fn elements(view: &View<'_>, kind: Kind, back: bool) -> Vec<Vec<u8>> {
     match kind {
         Kind::Zset => zset::range::all(view, back, &mut |member, _| add(member)),
         Kind::Set => each_placed(view, b"", Position::START, &mut |member, _| add(member)),
-        _ => view.rows(Span { back, ..Span::ALL }, &mut |_, value| add(value)),
+        _ => view.rows(Span { is_backward: back, ..Span::ALL }, &mut |_, value| add(value)),
     }
     elements
 }
 
-fn weigh(
+fn compute_weights(
     element: &[u8],
     order: &Order<'_>,
     by: Option<&Pattern<'_>>,
     store: &dyn Store,
     work: &mut Work,
-) -> Result<Weight, Refused> {
+) -> Result<Weight, SortError> {
     let found = match by {
         None => Some(Cow::Borrowed(element)),
         Some(pattern) => {
             let found = pattern.look_up(store, element);
-            work.take(1, found.as_ref().map_or(0, |found| found.len() as u64))?;
+            work.charge(1, found.as_ref().map_or(0, |found| found.len() as u64))?;
             found.map(Cow::Owned)
         }
     };
@@ -157,7 +157,7 @@ fn weigh(
         (false, Some(text)) if text.is_empty() => Ok(Weight::Number(Score::ZERO)),
         (false, Some(text)) => match Score::parse(&text) {
             Some(score) => Ok(Weight::Number(score)),
-            None => Err(Refused::NotAScore),
+            None => Err(SortError::NotAScore),
         },
     }
 }
@@ -169,18 +169,18 @@ fn sorted(
     stores: bool,
     store: &dyn Store,
     work: &mut Work,
-) -> Result<Vec<Vec<u8>>, Refused> {
+) -> Result<Vec<Vec<u8>>, SortError> {
     let Some(kind) = store.get(key).map(|entry| entry.kind) else {
         return Ok(Vec::new());
     };
     if !matches!(kind, Kind::List | Kind::Set | Kind::Zset) {
-        return Err(Refused::WrongType);
+        return Err(SortError::WrongType);
     }
     let Some(view) = View::at(store, key, kind) else {
         return Ok(Vec::new());
     };
-    work.take(view.count(), view.header.bytes)?;
-    let by = order.by.map(Pattern::of);
+    work.charge(view.count(), view.header.bytes)?;
+    let by = order.weight_pattern.map(Pattern::parse);
     let mut order = *order;
     let by = match by {
         // A set has no defined order, but a stored result must not depend on the stored form.
@@ -188,13 +188,13 @@ fn sorted(
             order.alpha = true;
             None
         }
-        Some(None) => return Ok(limited(elements(&view, kind, order.back), order.limit)),
+        Some(None) => return Ok(limited(elements(&view, kind, order.is_descending), order.limit)),
         Some(Some(pattern)) => Some(pattern),
         None => None,
     };
     let mut weighed = Vec::new();
     for element in elements(&view, kind, false) {
-        let weight = weigh(&element, &order, by.as_ref(), store, work)?;
+        let weight = compute_weights(&element, &order, by.as_ref(), store, work)?;
         weighed.push((weight, element));
     }
     weighed.sort_by(|(one, this), (other, that)| {
@@ -203,7 +203,7 @@ fn sorted(
             _ => this.cmp(that),
         };
         let ordering = one.compare(other).then_with(by_name);
-        if order.back { ordering.reverse() } else { ordering }
+        if order.is_descending { ordering.reverse() } else { ordering }
     });
     let elements = weighed.into_iter().map(|(_, element)| element).collect();
     Ok(limited(elements, order.limit))
@@ -221,8 +221,8 @@ fn results(
     order: &Order<'_>,
     stores: bool,
     store: &dyn Store,
-) -> Result<Vec<Option<Vec<u8>>>, Refused> {
-    let mut work = Work { looked_at: 0, bytes: 0 };
+) -> Result<Vec<Option<Vec<u8>>>, SortError> {
+    let mut work = Work { examined: 0, bytes: 0 };
     let elements = sorted(key, order, stores, store, &mut work)?;
     if order.gets.is_empty() {
         return Ok(elements.into_iter().map(Some).collect());
@@ -232,9 +232,9 @@ fn results(
         for get in order.gets {
             let found = match get {
                 b"#" => Some(element.clone()),
-                get => Pattern::of(get).and_then(|get| get.look_up(store, &element)),
+                get => Pattern::parse(get).and_then(|get| get.look_up(store, &element)),
             };
-            work.take(1, found.as_ref().map_or(0, |found| found.len() as u64))?;
+            work.charge(1, found.as_ref().map_or(0, |found| found.len() as u64))?;
             results.push(found);
         }
     }
@@ -278,7 +278,7 @@ pub(super) fn store(
         Ok(results) => results,
     };
     let bytes = results.iter().flatten().map(|value| value.len() as u64);
-    state.budget.take(cost(results.len() as u64, bytes.sum()))?;
+    state.budget.charge_bytes(cost(results.len() as u64, bytes.sum()))?;
     let mut list = Change::new(state, target, Kind::List);
     for result in &results {
         list.push(End::Right, result.as_deref().unwrap_or_default());

@@ -38,7 +38,7 @@ pub(super) fn collect(
         write_entry(id, fields, &mut items.next());
         match items.count() as u64 >= most {
             true => ControlFlow::Break(()),
-            false => items.go_on(),
+            false => items.continue_if_fits(),
         }
     });
     items

@@ -51,7 +51,7 @@ pub(super) fn encode(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
         b"groups" => length == 2,
         b"consumers" => length == 3,
         b"help" => length == 1,
-        _ => return Err(unknown("unknown subcommand", r.at(0))),
+        _ => return Err(unknown_subcommand("unknown subcommand", r.at(0))),
     };
     if !is_arity {
         let name = String::from_utf8_lossy(&name);
@@ -75,7 +75,7 @@ pub(super) fn encode(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     Ok(())
 }
 
-fn unknown(what: &str, word: &[u8]) -> Refusal {
+fn unknown_subcommand(what: &str, word: &[u8]) -> Refusal {
     let word: String = word.iter().take(128).map(|byte| byte.escape_ascii().to_string()).collect();
     Refusal::Text(format!("ERR {what} '{word}'. Try XINFO HELP.").into())
 }
@@ -88,7 +88,9 @@ fn full_count(r: &Request<'_>) -> Result<u64, Refusal> {
             let count = parse_integer(r.at(4)).ok_or(NOT_AN_INTEGER)?;
             Ok(u64::try_from(count).unwrap_or(FULL_COUNT))
         }
-        _ => Err(unknown("unknown subcommand or wrong number of arguments for", r.at(0))),
+        _ => {
+            Err(unknown_subcommand("unknown subcommand or wrong number of arguments for", r.at(0)))
+        }
     }
 }
 
@@ -107,10 +109,12 @@ pub(super) fn info(
 ) -> Result<(), Fault> {
     let (sub, key) = (from.byte()?, from.key()?);
     let what = match sub {
-        sub::STREAM => What::Stream,
-        sub::FULL => What::Full(from.count()?),
-        sub::GROUPS => What::Groups,
-        sub::CONSUMERS => What::Consumers(groups::clock(from, state.store.time())?, from.field()?),
+        sub::STREAM => InfoPart::Stream,
+        sub::FULL => InfoPart::Full(from.count()?),
+        sub::GROUPS => InfoPart::Groups,
+        sub::CONSUMERS => {
+            InfoPart::Consumers(groups::clock(from, state.store.time())?, from.field()?)
+        }
         _ => return Err(Fault::Malformed),
     };
     from.end()?;
@@ -123,10 +127,10 @@ pub(super) fn info(
     };
     let start = reply.0.len();
     match what {
-        What::Stream => stream(&view, reply),
-        What::Full(count) => full(&view, count, reply),
-        What::Groups => groups::info::groups(&view, reply),
-        What::Consumers(now_ms, group) => {
+        InfoPart::Stream => stream(&view, reply),
+        InfoPart::Full(count) => full(&view, count, reply),
+        InfoPart::Groups => groups::info::groups(&view, reply),
+        InfoPart::Consumers(now_ms, group) => {
             groups::info::consumers(&view, key, group, now_ms, reply);
         }
     }
@@ -135,7 +139,7 @@ pub(super) fn info(
 }
 
 /// Part of a stream's state that a command asks for.
-enum What<'c> {
+enum InfoPart<'c> {
     Stream,
     /// Everything, with up to this many entries of each list; 0 is no limit.
     Full(u64),
@@ -189,7 +193,7 @@ fn stream(view: &View<'_>, reply: &mut Reply<'_>) {
 fn group_count(view: &View<'_>) -> usize {
     let mut groups = 0;
     if view.log.group_rows > 0 {
-        let span = Span { from: b"g", to: Some(b"h"), back: false };
+        let span = Span { from: b"g", to: Some(b"h"), is_backward: false };
         view.store.rows(view.header.id, span, &mut |_, _| {
             groups += 1;
             ControlFlow::Continue(())
@@ -201,7 +205,7 @@ fn group_count(view: &View<'_>) -> usize {
 fn full(view: &View<'_>, count: u64, reply: &mut Reply<'_>) {
     let most = (count > 0).then_some(count);
     let entries = collect(view, (EntryId::MIN, EntryId::MAX), false, most);
-    if entries.are_too_many() {
+    if entries.exceed_reply_limit() {
         return reply.error(TOO_LARGE);
     }
     reply.map(9);
@@ -209,5 +213,5 @@ fn full(view: &View<'_>, count: u64, reply: &mut Reply<'_>) {
     reply.bulk(b"entries");
     entries.write(reply, Reply::array);
     reply.bulk(b"groups");
-    groups::info::full(view, count, reply);
+    groups::info::write_full(view, count, reply);
 }

@@ -52,7 +52,7 @@ const COMMANDS: &[Spec] = &[
             "O(1) when adding a new entry, O(N) when trimming where N is the number of entries removed",
             "Appends a new message to a stream. Creates the key if it doesn't exist.",
         )
-        .differs("trims exactly, up to 100 000 entries at a time: [Streams](#streams)"),
+        .with_difference("trims exactly, up to 100 000 entries at a time: [Streams](#streams)"),
     ),
     Spec::data(
         "xlen",
@@ -113,7 +113,7 @@ const COMMANDS: &[Spec] = &[
             "O(N), where N is the number of entries removed",
             "Deletes messages from the beginning of a stream.",
         )
-        .differs("trims exactly, with `~` up to LIMIT: [Streams](#streams)"),
+        .with_difference("trims exactly, with `~` up to LIMIT: [Streams](#streams)"),
     ),
     Spec::data(
         "xsetid",
@@ -153,7 +153,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for stream introspection commands.",
         )
-        .differs("no radix tree, so its numbers are those of a small one"),
+        .with_difference("no radix tree, so its numbers are those of a small one"),
     ),
 ];
 

@@ -74,7 +74,7 @@ impl<'a> Options<'a> {
             let more = length.saturating_sub(at + 1);
             if r.is(at, "block") && more > 0 {
                 at += 1;
-                options.block = block(r.at(at), r.wall_ms)?.saturating_add(1);
+                options.block = parse_block(r.at(at), r.wall_ms)?.saturating_add(1);
             } else if r.is(at, "count") && more > 0 {
                 at += 1;
                 let count = parse_integer(r.at(at)).ok_or(NOT_AN_INTEGER)?;
@@ -134,7 +134,7 @@ pub(super) const fn limit(count: u64) -> Option<u64> {
 }
 
 /// Parses a time to block in milliseconds.
-fn block(text: &[u8], now_ms: u64) -> Result<u64, Refusal> {
+fn parse_block(text: &[u8], now_ms: u64) -> Result<u64, Refusal> {
     let ms = parse_integer(text).ok_or("ERR timeout is not an integer or out of range")?;
     let ms = u64::try_from(ms).map_err(|_| "ERR timeout is negative")?;
     match ms <= i64::MAX.unsigned_abs().saturating_sub(now_ms) {
@@ -185,7 +185,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Returns the keys with their ids; `None` stands for `$`.
-    fn each(&self) -> impl Iterator<Item = (Key<'a>, Option<EntryId>)> + use<'a> {
+    fn streams(&self) -> impl Iterator<Item = (Key<'a>, Option<EntryId>)> + use<'a> {
         let ids = self.ids.chunks(ID_BYTES).map(|chunk| match chunk.split_first() {
             Some((&kind::ID, id)) => EntryId::from_bytes(id),
             _ => None,
@@ -208,12 +208,12 @@ impl<'a> Reading<'a> {
 
 /// Streams with entries in a reply of XREAD or XREADGROUP.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundStreams {
     streams: usize,
     bytes: Vec<u8>,
 }
 
-impl Found {
+impl FoundStreams {
     /// Adds the entries of a stream. Returns whether the reply can take more.
     pub(super) fn add(&mut self, key: &[u8], entries: &Items) -> bool {
         self.streams += 1;
@@ -242,8 +242,8 @@ pub(super) fn read(
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let reading = Reading::decode(from)?;
-    let (mut found, mut ids, mut is_full) = (Found::default(), Vec::new(), false);
-    for (key, after) in reading.each() {
+    let (mut found, mut ids, mut is_full) = (FoundStreams::default(), Vec::new(), false);
+    for (key, after) in reading.streams() {
         let Ok(view) = View::find(state.store, key, reply) else {
             return Ok(());
         };
@@ -255,7 +255,7 @@ pub(super) fn read(
         };
         let entries = collect(&view, (next, EntryId::MAX), false, limit(reading.count));
         if entries.count() > 0 {
-            is_full = entries.are_too_many() || !found.add(key.bytes(), &entries);
+            is_full = entries.exceed_reply_limit() || !found.add(key.bytes(), &entries);
         }
     }
     if is_full {

@@ -64,9 +64,9 @@ impl<'s> View<'s> {
 
     /// Returns a stored row.
     pub(super) fn row(&self, name: &[u8]) -> Option<Bytes<'s>> {
-        self.store.meter().spend(2);
+        self.store.meter().count_visits(2);
         let row = self.store.row(self.header.id, name)?;
-        self.store.meter().moves(row.len());
+        self.store.meter().count_moved(row.len());
         Some(row)
     }
 
@@ -84,7 +84,7 @@ impl<'s> View<'s> {
         let from = entry_name(from.max(self.log.first));
         // All names of entries have one length, so this is the next one.
         let behind = [&entry_name(to)[..], &[0]].concat();
-        let span = Span { from: &from, to: Some(&behind), back };
+        let span = Span { from: &from, to: Some(&behind), is_backward: back };
         self.store.rows(self.header.id, span, &mut |name, fields| match EntryId::from_bytes(
             &name[1..],
         ) {
@@ -145,7 +145,8 @@ impl<'w, 'a> Change<'w, 'a> {
     pub(super) fn new(state: &'w mut WriteContext<'a>, key: Key<'w>) -> Self {
         let log = Log::default();
         let id = state.begin();
-        let header = Header { id, count: 0, bytes: 0, first: 0, timed: None, log: Some(log) };
+        let header =
+            Header { id, count: 0, bytes: 0, first: 0, field_deadlines: None, log: Some(log) };
         Self { state, key, header, log, deadline: None, wakes: false }
     }
 
@@ -200,7 +201,7 @@ impl<'w, 'a> Change<'w, 'a> {
         let old = old.map_or(0, |old| name.len() + old) as u64;
         let new = (name.len() + value.len()) as u64;
         self.header.bytes = self.header.bytes.saturating_sub(old).saturating_add(new);
-        self.state.store.meter().moves(value.len());
+        self.state.store.meter().count_moved(value.len());
         self.state.store.put_row(self.header.id, name, value);
     }
 
@@ -216,7 +217,7 @@ impl<'w, 'a> Change<'w, 'a> {
         let header = Header { log: Some(log), ..header };
         state.set(key, &header.to_bytes(), deadline, Kind::Stream);
         if wakes {
-            state.tell_readers(key);
+            state.notify_blocked_readers(key);
         }
     }
 }

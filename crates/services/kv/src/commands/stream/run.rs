@@ -50,7 +50,7 @@ const ITEM_BYTES: usize = 16;
 const ENTRY_BYTES_MAX: usize = REPLY_BYTES_MAX - 2 * KEY_BYTES_MAX;
 
 /// Decodes the start of [`Op::XAdd`].
-fn head<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, bool, Option<Trim>), Fault> {
+fn decode_add_head<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, bool, Option<Trim>), Fault> {
     let (key, flags) = (from.key()?, from.byte()?);
     if flags & !(flag::EXISTING | flag::TRIMS) != 0 {
         return Err(Fault::Malformed);
@@ -64,7 +64,7 @@ fn head<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, bool, Option<Trim>), Fau
 
 impl<'a> Add<'a> {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Fault> {
-        let (key, only_existing, trim) = head(from)?;
+        let (key, only_existing, trim) = decode_add_head(from)?;
         let (id, wall_ms) = NewId::decode(from)?;
         let fields = from.0;
         let list = from.list()?;
@@ -110,7 +110,7 @@ pub(super) fn add(
         None => Change::new(state, key),
     };
     if let Some(plan) = &plan {
-        change.state.budget.take(plan.cost())?;
+        change.state.budget.charge_bytes(plan.cost())?;
     }
     change.add(id, fields);
     change.event("xadd");
@@ -140,7 +140,7 @@ pub(super) fn trim(
     let count = plan.count();
     // A trim without effect keeps the version, so that watchers of the key are not disturbed.
     if count > 0 {
-        change.state.budget.take(plan.cost())?;
+        change.state.budget.charge_bytes(plan.cost())?;
         plan.carry_out(&mut change, None);
         change.close();
     }
@@ -161,7 +161,7 @@ pub(in crate::commands) fn trim_visits(
 ) -> Result<u64, Fault> {
     let (key, trim) = match op {
         Op::XAdd => {
-            let (key, _, trim) = head(from)?;
+            let (key, _, trim) = decode_add_head(from)?;
             (key, trim)
         }
         _ => (from.key()?, Some(Trim::decode(from)?)),
@@ -170,7 +170,7 @@ pub(in crate::commands) fn trim_visits(
         return Ok(0);
     };
     let adds = op == Op::XAdd;
-    let removed = match trim.few(view.header.count, adds) {
+    let removed = match trim.few_removals(view.header.count, adds) {
         Some(removed) => removed,
         None => trim.plan(Some(&view), adds.then_some(EntryId::MAX)).count(),
     };
@@ -239,7 +239,7 @@ pub(super) fn set_id(
         reply.error(NO_KEY);
         return Ok(());
     };
-    if let Some(text) = refused(&change, last, added) {
+    if let Some(text) = check_header(&change, last, added) {
         reply.error(text);
         return Ok(());
     }
@@ -256,7 +256,11 @@ pub(super) fn set_id(
 pub(super) const NO_KEY: &str = "ERR no such key";
 
 /// Returns Redis' error if a stream cannot have this last id and number of added entries.
-fn refused(change: &Change<'_, '_>, last: EntryId, added: Option<u64>) -> Option<&'static str> {
+fn check_header(
+    change: &Change<'_, '_>,
+    last: EntryId,
+    added: Option<u64>,
+) -> Option<&'static str> {
     let view = change.view();
     if last < view.log.deleted {
         return Some("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id");

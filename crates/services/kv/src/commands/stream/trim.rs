@@ -28,7 +28,7 @@ const REMOVED_MAX: usize = 3 << 20;
 
 /// Entries that remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum RemainingEntries {
     /// Up to this number of entries, the latest ones.
     Newest(u64),
     /// Entries from this id on.
@@ -37,9 +37,9 @@ enum Kept {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trim {
-    kept: Kept,
+    remaining: RemainingEntries,
     /// Maximum number of entries removed, if the trim is approximate. 0 is no limit.
-    about: Option<u64>,
+    approximate_max: Option<u64>,
 }
 
 mod kind {
@@ -103,10 +103,10 @@ impl Options {
             (None, _) if !adds => {
                 Err("ERR syntax error, XTRIM must be called with a trimming strategy".into())
             }
-            (Some(Trim { about: None, .. }) | None, Some(_)) => {
+            (Some(Trim { approximate_max: None, .. }) | None, Some(_)) => {
                 Err("ERR syntax error, LIMIT cannot be used without the special ~ option".into())
             }
-            (Some(Trim { about: Some(most), .. }), Some(limit)) => {
+            (Some(Trim { approximate_max: Some(most), .. }), Some(limit)) => {
                 *most = limit;
                 Ok(())
             }
@@ -126,22 +126,22 @@ impl Trim {
             _ => (None, at + 1),
         };
         let kept = if r.is(at, "minid") {
-            Kept::From(id::parse(r.at(last), 0)?)
+            RemainingEntries::From(id::parse(r.at(last), 0)?)
         } else {
             let most = parse_integer(r.at(last)).ok_or(NOT_AN_INTEGER)?;
             let most = u64::try_from(most);
-            Kept::Newest(most.map_err(|_| "ERR The MAXLEN argument must be >= 0.")?)
+            RemainingEntries::Newest(most.map_err(|_| "ERR The MAXLEN argument must be >= 0.")?)
         };
-        Ok((Self { kept, about }, last))
+        Ok((Self { remaining: kept, approximate_max: about }, last))
     }
 
     pub(super) fn encode(self, out: &mut Encoder<'_>) {
-        let about = if self.about.is_some() { kind::ABOUT } else { 0 };
-        match self.kept {
-            Kept::Newest(most) => _ = out.byte(kind::MAXLEN | about).count(most),
-            Kept::From(id) => id::encode(id, out.byte(kind::MINID | about)),
+        let about = if self.approximate_max.is_some() { kind::ABOUT } else { 0 };
+        match self.remaining {
+            RemainingEntries::Newest(most) => _ = out.byte(kind::MAXLEN | about).count(most),
+            RemainingEntries::From(id) => id::encode(id, out.byte(kind::MINID | about)),
         }
-        if let Some(limit) = self.about {
+        if let Some(limit) = self.approximate_max {
             out.count(limit);
         }
     }
@@ -149,15 +149,15 @@ impl Trim {
     pub(super) fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         let kind = from.byte()?;
         let kept = match kind & !kind::ABOUT {
-            kind::MAXLEN => Kept::Newest(from.count()?),
-            kind::MINID => Kept::From(id::decode(from)?),
+            kind::MAXLEN => RemainingEntries::Newest(from.count()?),
+            kind::MINID => RemainingEntries::From(id::decode(from)?),
             _ => return Err(Malformed),
         };
         let about = match kind & kind::ABOUT {
             0 => None,
             _ => Some(from.count()?),
         };
-        Ok(Self { kept, about })
+        Ok(Self { remaining: kept, approximate_max: about })
     }
 
     /// Finds the entries to remove from a stream to which the entry `added` is about to be added.
@@ -165,13 +165,16 @@ impl Trim {
     /// not fail because much is to be removed.
     pub(super) fn plan(self, view: Option<&View<'_>>, added: Option<EntryId>) -> Plan {
         let count = view.map_or(0, |view| view.header.count);
-        let excess = match self.kept {
-            Kept::Newest(most) => (count + u64::from(added.is_some())).saturating_sub(most),
-            Kept::From(_) => u64::MAX,
+        let excess = match self.remaining {
+            RemainingEntries::Newest(most) => {
+                (count + u64::from(added.is_some())).saturating_sub(most)
+            }
+            RemainingEntries::From(_) => u64::MAX,
         };
-        let is_kept = |id: EntryId| matches!(self.kept, Kept::From(first) if id >= first);
-        let is_partial = self.about.is_some() || added.is_some();
-        let most = excess.min(self.about.filter(|limit| *limit > 0).unwrap_or(u64::MAX));
+        let is_kept =
+            |id: EntryId| matches!(self.remaining, RemainingEntries::From(first) if id >= first);
+        let is_partial = self.approximate_max.is_some() || added.is_some();
+        let most = excess.min(self.approximate_max.filter(|limit| *limit > 0).unwrap_or(u64::MAX));
         let mut plan = Plan::default();
         let Some(view) = view.filter(|view| most > 0 && count > 0 && !is_kept(view.log.first))
         else {
@@ -197,14 +200,14 @@ impl Trim {
 
     /// Returns the number of entries to remove if that is certain to be small, without a look at
     /// them.
-    pub(super) fn few(self, count: u64, adds: bool) -> Option<u64> {
+    pub(super) fn few_removals(self, count: u64, adds: bool) -> Option<u64> {
         const FEW: u64 = 2;
-        match self.kept {
-            Kept::Newest(most) => {
+        match self.remaining {
+            RemainingEntries::Newest(most) => {
                 let excess = (count + u64::from(adds)).saturating_sub(most);
                 (excess <= FEW).then_some(excess)
             }
-            Kept::From(_) => None,
+            RemainingEntries::From(_) => None,
         }
     }
 }

@@ -17,7 +17,7 @@ const NEW: u8 = 1;
 const CLOCK: usize = 1 + 8;
 
 /// Entries that a blocked client waits for.
-pub struct Wanted<'a> {
+pub struct AwaitedEntries<'a> {
     /// Maximum time to block in milliseconds; 0 is no limit.
     pub block_ms: u64,
     pub keys: Keys<'a>,
@@ -27,7 +27,7 @@ pub struct Wanted<'a> {
     pub count: u64,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> AwaitedEntries<'a> {
     /// Decodes an encoded command. Returns `None` if it does not block.
     pub fn decode(command: &'a [u8]) -> Option<Self> {
         let block_ms = block_ms(command)?;

@@ -58,16 +58,16 @@ pub(super) fn parts(command: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     Ok((from.word()?, from.0))
 }
 
-fn some(count: u64) -> Option<u64> {
+fn decode_count(count: u64) -> Option<u64> {
     (count > 0).then_some(count)
 }
 
 impl<'a> Attempt<'a> {
     pub(crate) fn decode(from: &mut Decoder<'a>) -> Result<Self, Fault> {
         let action = match from.byte()? {
-            kind::LIST => Action::List(End::decode(from)?, some(from.count()?)),
+            kind::LIST => Action::List(End::decode(from)?, decode_count(from.count()?)),
             kind::MOVE => Action::Move(End::decode(from)?, End::decode(from)?, from.key()?),
-            kind::ZSET => Action::Zset(from.byte()? != 0, some(from.count()?)),
+            kind::ZSET => Action::Zset(from.byte()? != 0, decode_count(from.count()?)),
             _ => return Err(Fault::Malformed),
         };
         let keys = from.keys()?;
@@ -85,7 +85,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    pub(crate) const fn wanted(&self) -> u64 {
+    pub(crate) const fn elements_wanted(&self) -> u64 {
         match self.action {
             Action::List(_, Some(count)) | Action::Zset(_, Some(count)) => count,
             Action::List(_, None) | Action::Zset(_, None) | Action::Move(..) => 1,
@@ -93,7 +93,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Writes the reply of an attempt that finds no elements and does not block.
-    pub(super) fn nothing(&self, reply: &mut Reply<'_>) {
+    pub(super) fn write_empty_reply(&self, reply: &mut Reply<'_>) {
         match self.action {
             Action::Move(..) => reply.null(),
             Action::List(..) | Action::Zset(..) => reply.null_array(),

@@ -8,7 +8,7 @@ pub(crate) mod attempt;
 mod run;
 
 pub use self::run::{
-    GONE, Look, Seen, WAITING, encode_await, encode_claim, encode_depose, encode_look,
+    ForeignTurn, GONE, PollAnswer, WAITING, encode_await, encode_claim, encode_depose, encode_look,
     encode_withdraw,
 };
 pub(crate) use self::{attempt::Attempt, run::elements};
@@ -28,8 +28,8 @@ use crate::{
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
-        Operation::read(Op::Look, run::look),
-        Operation::write(Op::Attempt, run::attempt),
+        Operation::read(Op::Look, run::find_turns),
+        Operation::write(Op::Attempt, run::attempt_once),
         Operation::write(Op::Await, run::wait),
         Operation::write(Op::Claim, run::claim),
         Operation::write(Op::Withdraw, run::withdraw),

@@ -12,7 +12,7 @@ use crate::{
     op::Op,
     resp::reply::Reply,
     store::{Store, Version, collection::Header, collection::Kind},
-    waits::{Owner, Wait, Waits},
+    waits::{FrontId, Wait, Waits},
 };
 
 /// Reply that makes a front block its client. No attempt replies this.
@@ -23,14 +23,14 @@ pub const GONE: &[u8] = b"+GONE\r\n";
 /// Maximum number of keys that one poll examines.
 const LOOK_KEYS_MAX: usize = 1024;
 
-fn write_owner(op: Op, owner: Owner, out: &mut Encoder<'_>) {
+fn write_owner(op: Op, owner: FrontId, out: &mut Encoder<'_>) {
     out.byte(op as u8);
     owner.encode(out);
 }
 
 /// Encodes joining the queue. Returns `false` if `command` does not block.
 #[must_use]
-pub fn encode_await(owner: Owner, number: u64, command: &[u8], out: &mut Encoder<'_>) -> bool {
+pub fn encode_await(owner: FrontId, number: u64, command: &[u8], out: &mut Encoder<'_>) -> bool {
     let Ok((_, attempt)) = parts(command) else {
         return false;
     };
@@ -40,12 +40,12 @@ pub fn encode_await(owner: Owner, number: u64, command: &[u8], out: &mut Encoder
     true
 }
 
-pub fn encode_claim(owner: Owner, number: u64, out: &mut Encoder<'_>) {
+pub fn encode_claim(owner: FrontId, number: u64, out: &mut Encoder<'_>) {
     write_owner(Op::Claim, owner, out);
     out.count(number);
 }
 
-pub fn encode_withdraw(owner: Owner, numbers: &[u64], out: &mut Encoder<'_>) {
+pub fn encode_withdraw(owner: FrontId, numbers: &[u64], out: &mut Encoder<'_>) {
     write_owner(Op::Withdraw, owner, out);
     out.length(numbers.len());
     for number in numbers {
@@ -54,22 +54,22 @@ pub fn encode_withdraw(owner: Owner, numbers: &[u64], out: &mut Encoder<'_>) {
 }
 
 /// Encodes the removal of all clients of a front that has left an element unclaimed.
-pub fn encode_depose(seen: Seen, out: &mut Encoder<'_>) {
+pub fn encode_depose(seen: ForeignTurn, out: &mut Encoder<'_>) {
     write_owner(Op::Depose, seen.owner, out);
     out.count(seen.number).word(seen.version.slot).count(seen.version.index.into());
 }
 
 /// Encodes a poll for the clients of a front whose turn it is, from the key `from` on. With `all`,
 /// the answer also lists all queued clients of the front.
-pub fn encode_look(owner: Owner, all: bool, from: &[u8], out: &mut Encoder<'_>) {
+pub fn encode_look(owner: FrontId, all: bool, from: &[u8], out: &mut Encoder<'_>) {
     write_owner(Op::Look, owner, out);
     out.byte(u8::from(all)).bytes(from);
 }
 
 /// Client of another front whose turn it is, with the version of its last activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Seen {
-    pub owner: Owner,
+pub struct ForeignTurn {
+    pub owner: FrontId,
     /// Number assigned by the front.
     pub number: u64,
     /// Version at which the client joined the queue or last retried without success.
@@ -78,30 +78,30 @@ pub struct Seen {
 
 /// Answer to a poll for clients whose turn it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct PollAnswer {
     /// Clients of the polling front whose turn it is.
-    pub turns: Vec<u64>,
+    pub own_turns: Vec<u64>,
     /// Clients of other fronts whose turn it is.
-    pub others: Vec<Seen>,
+    pub foreign_turns: Vec<ForeignTurn>,
     /// All queued clients of the polling front, in order, if requested.
-    pub all: Option<Vec<u64>>,
+    pub queued_clients: Option<Vec<u64>>,
     /// Key at which the next poll resumes; empty at the end.
     pub next: Vec<u8>,
 }
 
-impl Look {
+impl PollAnswer {
     fn encode(&self, out: &mut Encoder<'_>) {
-        out.length(self.turns.len());
-        for number in &self.turns {
+        out.length(self.own_turns.len());
+        for number in &self.own_turns {
             out.count(*number);
         }
-        out.length(self.others.len());
-        for seen in &self.others {
+        out.length(self.foreign_turns.len());
+        for seen in &self.foreign_turns {
             seen.owner.encode(out);
             out.count(seen.number).word(seen.version.slot).count(seen.version.index.into());
         }
-        out.byte(u8::from(self.all.is_some()));
-        if let Some(all) = &self.all {
+        out.byte(u8::from(self.queued_clients.is_some()));
+        if let Some(all) = &self.queued_clients {
             out.length(all.len());
             for number in all {
                 out.count(*number);
@@ -114,17 +114,17 @@ impl Look {
         let mut from = Decoder(answer);
         let mut look = Self::default();
         for _ in 0..from.length()? {
-            look.turns.push(from.count()?);
+            look.own_turns.push(from.count()?);
         }
         for _ in 0..from.length()? {
-            look.others.push(decode_seen(&mut from)?);
+            look.foreign_turns.push(decode_foreign_turn(&mut from)?);
         }
         if from.byte()? != 0 {
             let mut all = Vec::new();
             for _ in 0..from.length()? {
                 all.push(from.count()?);
             }
-            look.all = Some(all);
+            look.queued_clients = Some(all);
         }
         look.next = from.bytes()?.to_vec();
         from.end()?;
@@ -132,11 +132,11 @@ impl Look {
     }
 }
 
-fn decode_seen(from: &mut Decoder<'_>) -> Result<Seen, Malformed> {
-    let (owner, number) = (Owner::decode(from)?, from.count()?);
+fn decode_foreign_turn(from: &mut Decoder<'_>) -> Result<ForeignTurn, Malformed> {
+    let (owner, number) = (FrontId::decode(from)?, from.count()?);
     let slot = from.word()?;
     let index = u32::try_from(from.count()?).map_err(|_| Malformed)?;
-    Ok(Seen { owner, number, version: Version { slot, index } })
+    Ok(ForeignTurn { owner, number, version: Version { slot, index } })
 }
 
 /// Returns the type and number of elements of a key, if clients can wait for its type.
@@ -150,9 +150,9 @@ pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
 
 /// Returns whether a client queued since `since` may pop from a key: the clients before it leave at
 /// least one element.
-fn has_turn(state: &WriteContext<'_>, since: Version, key: Key<'_>) -> bool {
+fn may_pop(state: &WriteContext<'_>, since: Version, key: Key<'_>) -> bool {
     let found = elements(state.store, key.bytes());
-    found.is_some_and(|(kind, count)| state.waits.has_turn(since, key.bytes(), kind, count))
+    found.is_some_and(|(kind, count)| state.waits.may_pop(since, key.bytes(), kind, count))
 }
 
 impl Attempt<'_> {
@@ -190,7 +190,7 @@ impl Attempt<'_> {
 }
 
 /// Makes one attempt without blocking, as between MULTI and EXEC.
-pub(super) fn attempt(
+pub(super) fn attempt_once(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
@@ -198,7 +198,7 @@ pub(super) fn attempt(
     from.word()?;
     let attempt = Attempt::decode(from)?;
     if !attempt.run(state, reply, &|_, _| true) {
-        attempt.nothing(reply);
+        attempt.write_empty_reply(reply);
     }
     Ok(())
 }
@@ -209,19 +209,19 @@ pub(super) fn wait(
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let (owner, number) = (Owner::decode(from)?, from.count()?);
+    let (owner, number) = (FrontId::decode(from)?, from.count()?);
     let wait = Wait::new(owner, number, state.version, from.0)?;
     let attempt = Attempt::decode(from)?;
     state.waits.begin_life(owner);
     // Repeated by a front that does not know the outcome: the client keeps its position.
     if state.waits.find(owner, number).is_some() {
-        return try_again(owner, number, state, reply);
+        return retry_or_queue(owner, number, state, reply);
     }
     let since = state.version;
-    if attempt.run(state, reply, &|state, key| has_turn(state, since, key)) {
+    if attempt.run(state, reply, &|state, key| may_pop(state, since, key)) {
         return Ok(());
     }
-    match state.waits.enter(since, wait) {
+    match state.waits.join_queue(since, wait) {
         Ok(()) => reply.0.extend_from_slice(WAITING),
         Err(full) => reply.error(full.text()),
     }
@@ -234,13 +234,13 @@ pub(super) fn claim(
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let (owner, number) = (Owner::decode(from)?, from.count()?);
+    let (owner, number) = (FrontId::decode(from)?, from.count()?);
     from.end()?;
-    try_again(owner, number, state, reply)
+    retry_or_queue(owner, number, state, reply)
 }
 
-fn try_again(
-    owner: Owner,
+fn retry_or_queue(
+    owner: FrontId,
     number: u64,
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
@@ -251,10 +251,10 @@ fn try_again(
     };
     let bytes = bytes.to_vec();
     let attempt = Attempt::decode(&mut Decoder(&bytes))?;
-    if attempt.run(state, reply, &|state, key| has_turn(state, since, key)) {
-        state.waits.leave(since);
+    if attempt.run(state, reply, &|state, key| may_pop(state, since, key)) {
+        state.waits.remove_client(since);
     } else {
-        state.waits.sign(since, state.version);
+        state.waits.record_activity(since, state.version);
         reply.0.extend_from_slice(WAITING);
     }
     Ok(())
@@ -266,7 +266,7 @@ pub(super) fn withdraw(
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let owner = Owner::decode(from)?;
+    let owner = FrontId::decode(from)?;
     let start = *from;
     let mut left = 0;
     // Decodes the whole command before it has an effect.
@@ -278,7 +278,7 @@ pub(super) fn withdraw(
     for _ in 0..numbers.length()? {
         let number = numbers.count()?;
         if let Some((since, _)) = state.waits.find(owner, number) {
-            state.waits.leave(since);
+            state.waits.remove_client(since);
             left += 1;
         }
     }
@@ -292,10 +292,10 @@ pub(super) fn depose(
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let seen = decode_seen(from)?;
+    let seen = decode_foreign_turn(from)?;
     from.end()?;
-    let gone = match state.waits.sign_of(seen.owner, seen.number) {
-        Some(version) if version == seen.version => state.waits.leave_all(seen.owner),
+    let gone = match state.waits.last_activity_of(seen.owner, seen.number) {
+        Some(version) if version == seen.version => state.waits.remove_front(seen.owner),
         _ => 0,
     };
     reply.count(gone);
@@ -304,16 +304,19 @@ pub(super) fn depose(
 
 /// Finds the keys with elements and the clients whose turn it is. The answer has an internal format
 /// that clients never see.
-pub(super) fn look(
+pub(super) fn find_turns(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let owner = Owner::decode(from)?;
+    let owner = FrontId::decode(from)?;
     let (all, first) = (from.byte()? != 0, from.bytes()?);
     from.end()?;
     let waits: &Waits = state.waits;
-    let mut look = Look { all: all.then(|| waits.numbers_of(owner)), ..Look::default() };
+    let mut look = PollAnswer {
+        queued_clients: all.then(|| waits.client_numbers(owner)),
+        ..PollAnswer::default()
+    };
     for (at, key) in waits.stirred_from(first).enumerate() {
         if at == LOOK_KEYS_MAX {
             look.next = key.to_vec();
@@ -323,18 +326,18 @@ pub(super) fn look(
             continue;
         };
         let mut other = None;
-        waits.turns(key, kind, count, &mut |wait| {
-            if wait.owner == owner {
-                look.turns.push(wait.number);
+        waits.visit_turns(key, kind, count, &mut |wait| {
+            if wait.front == owner {
+                look.own_turns.push(wait.number);
             } else {
-                other.get_or_insert(Seen {
-                    owner: wait.owner,
+                other.get_or_insert(ForeignTurn {
+                    owner: wait.front,
                     number: wait.number,
-                    version: wait.sign,
+                    version: wait.last_activity,
                 });
             }
         });
-        look.others.extend(other);
+        look.foreign_turns.extend(other);
     }
     look.encode(&mut Encoder(reply.0));
     Ok(())

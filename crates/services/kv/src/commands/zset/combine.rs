@@ -282,7 +282,7 @@ fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> O
         if scores.insert(member.to_vec(), score).is_none() {
             bytes += cost(2, 2 * member.len() as u64);
         }
-        match bytes > COPIED_BYTES_MAX || !meter.spend(CHANGED_ROW) {
+        match bytes > COPIED_BYTES_MAX || !meter.count_visits(CHANGED_ROW) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -344,7 +344,7 @@ pub(super) fn combine(
         if plan.scores {
             items.next().double(&score.text());
         }
-        if items.are_too_many() {
+        if items.exceed_reply_limit() {
             break;
         }
     }

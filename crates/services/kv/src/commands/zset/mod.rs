@@ -52,7 +52,7 @@ const COMMANDS: &[Spec] = &[
             "1.2.0",
             "O(log(N)) for each member added",
             "Adds one or more members to a sorted set, or updates their scores. Creates the key if it doesn't exist.",
-        ).differs("no hexadecimal scores"),
+        ).with_difference("no hexadecimal scores"),
     ),
     Spec::data(
         "zincrby",
@@ -65,7 +65,7 @@ const COMMANDS: &[Spec] = &[
             "1.2.0",
             "O(log(N))",
             "Increments the score of a member in a sorted set.",
-        ).differs("no hexadecimal scores"),
+        ).with_difference("no hexadecimal scores"),
     ),
     Spec::data(
         "zrem",
@@ -351,7 +351,7 @@ const COMMANDS: &[Spec] = &[
             "6.2.0",
             "O(N), where N is the number of members returned",
             "Returns one or more random members from a sorted set.",
-        ).differs("nearly uniform"),
+        ).with_difference("nearly uniform"),
     ),
     Spec::data(
         "zscan",
@@ -364,7 +364,7 @@ const COMMANDS: &[Spec] = &[
             "2.8.0",
             "O(1) for every call, O(N) for a complete iteration",
             "Iterates over members and scores of a sorted set.",
-        ).differs("every member that is there throughout comes exactly once"),
+        ).with_difference("every member that is there throughout comes exactly once"),
     ),
     Spec::data(
         "zunion",

@@ -6,7 +6,7 @@ use super::members::{ORDER, order_row};
 use crate::{
     command::{Refusal, Request, SYNTAX},
     commands::{
-        elements::places,
+        elements::index_range,
         rows::{View, after},
         score::Score,
     },
@@ -186,7 +186,7 @@ impl<'a> Range<'a> {
     /// Visits the members in order of score, backwards if `back`, without the first `skip`.
     pub(super) fn visit(self, view: &View<'_>, back: bool, skip: u64, visit: &mut Visit<'_>) {
         if let Self::Ranks(start, stop) = self {
-            if let Some((first, behind)) = places(start, stop, view.count()) {
+            if let Some((first, behind)) = index_range(start, stop, view.count()) {
                 let skip = skip.min(behind - first);
                 by_rank(view, first + skip, behind, back, visit);
             }
@@ -288,7 +288,7 @@ fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, cou
 
 /// Visits the members between two rows in the order of scores.
 fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Visit<'_>) {
-    let span = Span { from, to: Some(to), back };
+    let span = Span { from, to: Some(to), is_backward: back };
     view.rows(span, &mut |name, _| {
         let order = name.get(1..).and_then(<[u8]>::split_first_chunk);
         let Some((order, member)) = order else {

@@ -152,7 +152,7 @@ pub(super) fn range(
             if query.scores {
                 items.next().double(&score.text());
             }
-            items.go_on()
+            items.continue_if_fits()
         });
     }
     items.write(reply, |reply, count| match query.scores {
@@ -359,7 +359,7 @@ pub(super) fn remove_range(
         });
         let (members, bytes) = found.ok_or(Fault::Budget)?;
         if (members.len() as u64) < set.header.count {
-            set.state.budget.take(bytes)?;
+            set.state.budget.charge_bytes(bytes)?;
         }
         removed = members.len();
         drop_members(set, key, &members, range.removed());
@@ -492,7 +492,7 @@ pub(super) fn put_all(
     event: &str,
 ) -> Result<(), Fault> {
     let bytes = members.iter().map(|(member, _)| 2 * member.len() as u64);
-    state.budget.take(cost(2 * members.len() as u64, bytes.sum()))?;
+    state.budget.charge_bytes(cost(2 * members.len() as u64, bytes.sum()))?;
     let mut set = Change::new(state, key, Kind::Zset);
     for (member, score) in members {
         set.score(member, None, *score);

@@ -5,20 +5,20 @@ use quorate_access::Claim;
 use crate::resp::reply::Version;
 
 #[derive(Debug)]
-pub(super) struct Checking {
+pub(super) struct PasswordCheck {
     pub(super) ticket: u64,
     pub(super) claim: Claim,
-    pub(super) then: Then,
+    pub(super) after_check: AfterCheck,
 }
 
 /// Action to take if the password is right.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(super) enum AfterCheck {
     Ok,
     Hello(Version, Option<Vec<u8>>),
 }
 
-impl Checking {
+impl PasswordCheck {
     pub(super) const fn ticket(&self) -> u64 {
         self.ticket
     }

@@ -3,22 +3,22 @@
 
 use quorate_replica::front::{Requests, Sequenced};
 
-use super::{Connection, attached::Attached, quiet::Quiet};
+use super::{Connection, attached::SessionAttachment, quiet::ReplyMode};
 use crate::{
     command::{Encode, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX, SubscriptionKind},
     commands::{inspect, transactions::ABSENT_LEVEL},
     encode::Encoder,
     front::{
         answers,
-        asked::{Freshness, Query, Read, Write, WriteKind},
-        buffers::fresh,
-        channels::{self, SPACES},
+        asked::{AnswerUse, Freshness, Read, Write, WriteKind},
+        buffers::clear_buffer,
+        channels::{self, KINDS},
         client, cluster, info,
         info::REDIS_VERSION,
-        readers::End,
+        readers::WaitEnd,
         shared::Shared,
         subcommands, table, topology,
-        transaction::Multi,
+        transaction::Transaction,
     },
     resp::{
         integer::parse_integer,
@@ -29,95 +29,98 @@ use crate::{
 
 impl Connection {
     /// Handles a command that the connection answers without the service, or encodes itself.
-    pub(super) fn local(
+    pub(super) fn handle_local_command(
         &mut self,
         local: Local,
         arguments: &Arguments<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        if self.multi.is_some() && Self::outside_multi(local) && !self.is_sequenced_exec(arguments)
+        if self.transaction.is_some()
+            && Self::outside_multi(local)
+            && !self.is_sequenced_exec(arguments)
         {
-            self.not_in_multi(local, shared);
+            self.refuse_in_transaction(local, shared);
             return;
         }
-        if let Err(text) = subcommands::check(local, arguments) {
-            self.refuse(&text, shared);
+        if let Err(text) = subcommands::check_subcommand(local, arguments) {
+            self.refuse_request(&text, shared);
             return;
         }
         match local {
             Local::Multi => {
-                self.multi = Some(Multi::default());
+                self.transaction = Some(Transaction::default());
                 self.reply(shared, |r| r.ok());
             }
-            Local::Exec => self.exec(None, shared, requests),
-            Local::Discard => self.discard(shared),
+            Local::Exec => self.handle_exec(None, shared, requests),
+            Local::Discard => self.discard_transaction(shared),
             Local::Watch => self.watch(arguments, shared),
             Local::Quit => {
                 self.reply(shared, |r| r.ok());
                 self.stop_monitoring(shared);
                 self.end();
             }
-            Local::Monitor => self.monitor(shared),
+            Local::Monitor => self.start_monitoring(shared),
             Local::Reset => self.reset(shared),
-            Local::Hello => self.hello(arguments, shared, requests),
-            Local::Auth => self.auth(arguments, shared, requests),
-            Local::Quorate => self.quorate(arguments, shared, requests),
-            Local::Subscribe(of) => self.subscribe(of, arguments, shared),
-            Local::Unsubscribe(of) => self.unsubscribe(of, arguments, shared),
+            Local::Hello => self.handle_hello(arguments, shared, requests),
+            Local::Auth => self.handle_auth(arguments, shared, requests),
+            Local::Quorate => self.handle_quorate(arguments, shared, requests),
+            Local::Subscribe(of) => self.handle_subscribe(of, arguments, shared),
+            Local::Unsubscribe(of) => self.handle_unsubscribe(of, arguments, shared),
             Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => {
-                self.unblock(arguments, shared);
+                self.handle_unblock(arguments, shared);
             }
             Local::Client if arguments.at(1).eq_ignore_ascii_case(b"kill") => {
-                self.kill(arguments, shared, requests);
+                self.handle_kill(arguments, shared, requests);
             }
             Local::Client if arguments.at(1).eq_ignore_ascii_case(b"reply") => {
-                self.hush(arguments, shared);
+                self.set_reply_mode(arguments, shared);
             }
             Local::Object | Local::Memory if !is_help(arguments) => {
-                self.inspect(local, arguments, shared, requests);
+                self.query_property(local, arguments, shared, requests);
             }
             _ => {
-                self.simple(local, arguments, shared, requests);
-                self.answer_in_place(shared, requests);
+                self.handle_simple_command(local, arguments, shared, requests);
+                self.send_reply_in_order(shared, requests);
             }
         }
     }
 
     /// Handles CLIENT UNBLOCK. If the other client is blocked, the reply is sent later.
-    fn unblock(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
-        if self.multi.is_some() {
+    fn handle_unblock(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        if self.transaction.is_some() {
             let text =
                 "ERR CLIENT UNBLOCK is not allowed in a transaction: it is not part of the log";
-            return self.refuse(text, shared);
+            return self.refuse_request(text, shared);
         }
-        match client::unblocks(arguments) {
-            Err(text) => self.refuse(text, shared),
-            Ok((client, how)) if shared.waiting.has(client) => {
+        match client::parse_unblock(arguments) {
+            Err(text) => self.refuse_request(text, shared),
+            Ok((client, how)) if shared.blocked_clients.is_client_blocked(client) => {
                 let place = self.order.end();
                 self.order.push_parked(self.version);
-                shared.waiting.unblock(client, how, (self.id, place));
+                shared.blocked_clients.request_unblock(client, how, (self.id, place));
             }
-            Ok((client, how)) if let Some(number) = shared.readers.number_of(client) => {
+            Ok((client, how)) if let Some(number) = shared.readers.reader_number(client) => {
                 let place = self.order.end();
                 self.order.push_parked(self.version);
-                shared.readers.end(number, End::Unblocked(how, (self.id, place)));
+                shared.readers.end(number, WaitEnd::Unblocked(how, (self.id, place)));
             }
             Ok(_) => self.reply(shared, |r| r.integer(0)),
         }
     }
 
     /// Handles CLIENT KILL. Other clients lose their unsent replies; this one receives its own.
-    fn kill(
+    fn handle_kill(
         &mut self,
         arguments: &Arguments<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        let killed = match client::kills(self.id, arguments, shared, requests.wall_ms()) {
-            Ok(killed) => killed,
-            Err(text) => return self.refuse_in_place(&text, shared, requests),
-        };
+        let killed =
+            match client::select_clients_to_kill(self.id, arguments, shared, requests.wall_ms()) {
+                Ok(killed) => killed,
+                Err(text) => return self.send_error_in_order(&text, shared, requests),
+            };
         let count = i64::try_from(killed.clients.len()).unwrap_or(i64::MAX);
         let mut r = shared.fresh_reply();
         if killed.by_address {
@@ -125,16 +128,16 @@ impl Connection {
         } else {
             r.integer(count)
         }
-        self.answer_in_place(shared, requests);
+        self.send_reply_in_order(shared, requests);
         if killed.clients.contains(&self.id) {
             self.end();
         }
-        shared.killed.extend(killed.clients.into_iter().filter(|id| *id != self.id));
+        shared.clients_to_kill.extend(killed.clients.into_iter().filter(|id| *id != self.id));
     }
 
     /// Fails EXEC with the reason `why` and ends the transaction.
     pub(super) fn abort_exec(&mut self, why: &str, shared: &mut Shared) {
-        if self.take_multi().is_some() {
+        if self.take_transaction().is_some() {
             self.watching.end_epoch();
         }
         let why = why.strip_prefix("ERR ").unwrap_or(why);
@@ -142,7 +145,7 @@ impl Connection {
         self.reply(shared, |r| r.error(&text));
     }
 
-    fn not_in_multi(&mut self, local: Local, shared: &mut Shared) {
+    fn refuse_in_transaction(&mut self, local: Local, shared: &mut Shared) {
         match local {
             // As in Redis, a nested MULTI or WATCH leaves the transaction unchanged.
             Local::Multi => {
@@ -151,12 +154,12 @@ impl Connection {
             Local::Watch => {
                 self.reply(shared, |r| r.error("ERR WATCH inside MULTI is not allowed"));
             }
-            _ => self.refuse("ERR Command not allowed inside a transaction", shared),
+            _ => self.refuse_request("ERR Command not allowed inside a transaction", shared),
         }
     }
 
     /// Replies at once. Within a transaction, queues the reply.
-    fn simple(
+    fn handle_simple_command(
         &mut self,
         local: Local,
         arguments: &Arguments<'_>,
@@ -164,7 +167,7 @@ impl Connection {
         requests: &mut dyn Requests,
     ) {
         let mut reply = std::mem::take(&mut shared.reply);
-        fresh(&mut reply);
+        clear_buffer(&mut reply);
         let r = &mut Reply(&mut reply);
         match local {
             Local::Ping => match arguments.len() {
@@ -183,34 +186,39 @@ impl Connection {
                 Some(_) => r.error("ERR DB index is out of range"),
                 None => r.error(NOT_AN_INTEGER),
             },
-            Local::Acl => self.acl(arguments, requests, r),
+            Local::Acl => self.handle_acl(arguments, requests, r),
             Local::Client => {
                 let now_ms = requests.wall_ms();
                 self.update_entry(now_ms, shared);
                 if !self.client_tracking(arguments, shared, r) {
-                    client::client(self.id, self.seat, arguments, shared, now_ms, r);
+                    client::client(self.id, self.client_slot, arguments, shared, now_ms, r);
                 }
             }
             Local::Command => table::command(arguments, shared, r),
             Local::Info => info::info(arguments, shared, requests, r),
             Local::Config => answers::config(arguments, shared, requests, r),
             Local::ReadOnly | Local::ReadWrite => {
-                self.fresh = match local {
+                self.freshness = match local {
                     Local::ReadOnly => Freshness::Stale,
                     _ => Freshness::Linearizable,
                 };
                 r.ok();
             }
-            Local::Wait => answers::wait(arguments, requests, r),
+            Local::Wait => answers::answer_wait(arguments, requests, r),
             Local::Role => topology::role(&requests.status(), r),
             Local::Sentinel => {
                 if arguments.len() > 2 {
                     shared.switching.learn_name(arguments.at(2));
                 }
-                topology::sentinel(&requests.status(), arguments, r);
+                topology::answer_sentinel(&requests.status(), arguments, r);
             }
             Local::Cluster => {
-                cluster::cluster(&requests.status(), shared.settings.cluster_mode, arguments, r);
+                cluster::answer_cluster(
+                    &requests.status(),
+                    shared.settings.cluster_mode,
+                    arguments,
+                    r,
+                );
             }
             Local::Asking => r.ok(),
             Local::Time => {
@@ -223,16 +231,16 @@ impl Connection {
                 self.watching.end_epoch();
                 r.ok();
             }
-            Local::Function => answers::function(arguments, r),
+            Local::Function => answers::answer_function(arguments, r),
             Local::Object | Local::Memory => subcommands::help(local, r),
-            Local::Slowlog => shared.tally.slow.answer(arguments, r),
-            Local::Latency => shared.tally.latency.answer(arguments, r),
+            Local::Slowlog => shared.tally.slow.answer_slowlog(arguments, r),
+            Local::Latency => shared.tally.latency.answer_latency(arguments, r),
             Local::Pubsub if is_help(arguments) => subcommands::help(local, r),
             Local::Pubsub => {
                 shared.census.note_used();
                 shared.channels.answer_pubsub(arguments, &shared.census, r);
             }
-            Local::Script => answers::script(arguments, &mut shared.scripts, r),
+            Local::Script => answers::answer_script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
             | Local::Discard
@@ -250,7 +258,7 @@ impl Connection {
     }
 
     /// Handles OBJECT and MEMORY for a key. Both are queries.
-    fn inspect(
+    fn query_property(
         &mut self,
         local: Local,
         arguments: &Arguments<'_>,
@@ -268,42 +276,42 @@ impl Connection {
             value_bytes_max: requests.command_bytes_max(),
             seed: shared.seed(requests.wall_ms()),
         };
-        fresh(&mut shared.command);
+        clear_buffer(&mut shared.command);
         let encoded = encode(&request, &mut Encoder(&mut shared.command));
-        self.encoded(encoded, name, shared, requests);
+        self.handle_encoded(encoded, name, shared, requests);
     }
 
     /// Handles EXEC: encodes the queued commands as a single one.
-    pub(super) fn exec(
+    pub(super) fn handle_exec(
         &mut self,
         at: Option<Sequenced>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        let Some(multi) = self.take_multi() else {
+        let Some(multi) = self.take_transaction() else {
             self.reply(shared, |r| r.error("ERR EXEC without MULTI"));
             return;
         };
         let epoch = self.watching.end_epoch();
         // A numbered EXEC may return an earlier reply, which clients must not cache.
-        if at.is_none() && self.tracked.is_some() {
-            shared.remember(self.id, multi.reads());
+        if at.is_none() && self.tracking.is_some() {
+            shared.record_cached_reads(self.id, multi.read_keys());
         }
-        let Some((command, count)) = multi.take() else {
+        let Some((command, count)) = multi.take_commands() else {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             self.reply(shared, |r| r.error(text));
             return;
         };
         if requests.level() < ABSENT_LEVEL {
-            self.watch_again(epoch);
+            self.reread_absent_keys(epoch);
         }
-        let how = WriteKind::Exec { epoch, count, at };
+        let how = WriteKind::Exec { epoch, count, session_number: at };
         let write = Write::new(command, how);
         self.order.push_write(write, true, self.version);
     }
 
-    fn discard(&mut self, shared: &mut Shared) {
-        if self.take_multi().is_none() {
+    fn discard_transaction(&mut self, shared: &mut Shared) {
+        if self.take_transaction().is_none() {
             self.reply(shared, |r| r.error("ERR DISCARD without MULTI"));
             return;
         }
@@ -315,10 +323,10 @@ impl Connection {
     fn watch(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let keys = arguments.from(1);
         let bytes = keys.iter().map(<[u8]>::len).sum();
-        if !self.watching.admit(keys.len(), bytes) {
+        if !self.watching.admit_keys(keys.len(), bytes) {
             let epoch = self.watching.epoch();
-            self.watching.failed(epoch);
-            self.refuse("ERR too many keys are watched", shared);
+            self.watching.record_failed_watch(epoch);
+            self.refuse_request("ERR too many keys are watched", shared);
             return;
         }
         let read = Read::watch(keys.iter(), self.watching.epoch());
@@ -326,8 +334,8 @@ impl Connection {
     }
 
     /// [watch-4] Reads the versions of absent keys in an epoch again, before EXEC.
-    fn watch_again(&mut self, epoch: u64) {
-        let absent = self.watching.absent(epoch);
+    fn reread_absent_keys(&mut self, epoch: u64) {
+        let absent = self.watching.absent_keys(epoch);
         if !absent.is_empty() {
             let read = Read::watch(absent.into_iter(), epoch);
             self.order.push_own_read(read, self.version);
@@ -335,50 +343,60 @@ impl Connection {
     }
 
     fn reset(&mut self, shared: &mut Shared) {
-        self.take_multi();
+        self.take_transaction();
         self.watching.end_epoch();
         self.version = Version::Resp2;
-        self.fresh = Freshness::default();
-        self.attached = Attached::default();
-        self.quiet = Quiet::default();
-        self.order.silent = false;
-        self.order.lasting = false;
-        self.login.becomes(None);
-        if let Some(guest) = shared.roster.guest(self.seat) {
+        self.freshness = Freshness::default();
+        self.session = SessionAttachment::default();
+        self.reply_mode = ReplyMode::default();
+        self.order.is_silent = false;
+        self.order.awaits_durability = false;
+        self.login.set_user(None);
+        if let Some(guest) = shared.clients.entry_mut(self.client_slot) {
             self.login.name().clone_into(&mut guest.user);
             guest.name.clear();
-            guest.listens = [0; 3];
+            guest.subscription_counts = [0; 3];
         }
         self.subscriptions.clear(self.id, &mut shared.channels);
-        for of in SPACES {
+        for of in KINDS {
             // Includes subscriptions requested by SUBSCRIBE commands that are still unanswered.
-            for name in self.will_listen(of) {
-                self.listen_as((of, false), &name, true);
+            for name in self.future_subscriptions(of) {
+                self.queue_subscription_in_mode((of, false), &name, true);
             }
         }
-        self.order.silent = false;
+        self.order.is_silent = false;
         self.stop_monitoring(shared);
         self.stop_tracking(shared);
         self.reply(shared, |r| r.simple("RESET"));
     }
 
-    fn hello(&mut self, arguments: &Arguments<'_>, shared: &mut Shared, requests: &dyn Requests) {
-        let greeting = match Greeting::read(arguments, self.version) {
+    fn handle_hello(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &dyn Requests,
+    ) {
+        let greeting = match HelloArguments::read(arguments, self.version) {
             Ok(greeting) => greeting,
             Err(text) => return self.reply(shared, |r| r.error(text)),
         };
-        let Greeting { version, login, name } = greeting;
+        let HelloArguments { version, login, name } = greeting;
         if let Some(login) = login {
             return self.hello_auth((version, name), login, shared, requests);
         }
         match self.hello_refused(requests) {
-            Some(text) => self.refuse(text, shared),
-            None => self.welcome(version, name, shared),
+            Some(text) => self.refuse_request(text, shared),
+            None => self.send_hello_reply(version, name, shared),
         }
     }
 
-    pub(super) fn welcome(&mut self, version: Version, name: Option<&[u8]>, shared: &mut Shared) {
-        let named = name.map_or(Ok(()), |name| shared.roster.set_name(self.seat, name));
+    pub(super) fn send_hello_reply(
+        &mut self,
+        version: Version,
+        name: Option<&[u8]>,
+        shared: &mut Shared,
+    ) {
+        let named = name.map_or(Ok(()), |name| shared.clients.set_name(self.client_slot, name));
         if let Err(text) = named {
             return self.reply(shared, |r| r.error(text));
         }
@@ -405,17 +423,22 @@ impl Connection {
     }
 
     /// Subscribes to each name in a separate request, because each has its own reply.
-    fn subscribe(&mut self, of: SubscriptionKind, arguments: &Arguments<'_>, shared: &mut Shared) {
+    fn handle_subscribe(
+        &mut self,
+        of: SubscriptionKind,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+    ) {
         let names = arguments.from(1);
-        if let Err(text) = self.subscriptions.admits(of, &names) {
-            return self.refuse(text, shared);
+        if let Err(text) = self.subscriptions.check_limits(of, &names) {
+            return self.refuse_request(text, shared);
         }
         for name in names.iter() {
-            self.listen(name, (of, true));
+            self.queue_subscription(name, (of, true));
         }
     }
 
-    fn unsubscribe(
+    fn handle_unsubscribe(
         &mut self,
         of: SubscriptionKind,
         arguments: &Arguments<'_>,
@@ -424,55 +447,60 @@ impl Connection {
         let names = arguments.from(1);
         if !names.is_empty() {
             for name in names.iter() {
-                self.listen(name, (of, false));
+                self.queue_subscription(name, (of, false));
             }
             return;
         }
         // Includes subscriptions from earlier, unanswered requests.
-        let names = self.will_listen(of);
+        let names = self.future_subscriptions(of);
         if names.is_empty() {
-            self.order.silent = false;
-            let left = channels::left(of, SPACES.map(|of| self.will_listen(of).len()));
-            channels::confirm((of, false), None, left, &mut shared.fresh_reply());
-            self.answer(shared);
+            self.order.is_silent = false;
+            let left = channels::left(of, KINDS.map(|of| self.future_subscriptions(of).len()));
+            channels::confirm_change((of, false), None, left, &mut shared.fresh_reply());
+            self.send_reply(shared);
         }
         for name in names {
-            self.listen(&name, (of, false));
+            self.queue_subscription(&name, (of, false));
         }
     }
 
     /// Adds a subscription, or its end, to the order of requests.
-    fn listen(&mut self, name: &[u8], what: (SubscriptionKind, bool)) {
-        self.listen_as(what, name, false);
+    fn queue_subscription(&mut self, name: &[u8], what: (SubscriptionKind, bool)) {
+        self.queue_subscription_in_mode(what, name, false);
     }
 
-    fn listen_as(&mut self, (of, listen): (SubscriptionKind, bool), name: &[u8], silent: bool) {
-        self.order.silent = silent;
+    fn queue_subscription_in_mode(
+        &mut self,
+        (of, listen): (SubscriptionKind, bool),
+        name: &[u8],
+        silent: bool,
+    ) {
+        self.order.is_silent = silent;
         let read = Read {
-            alone: true,
-            what: Query::Listen(of, listen),
-            ..Read::plain(name.to_vec(), Freshness::Linearizable)
+            after_all_writes: true,
+            answer_use: AnswerUse::Subscribe(of, listen),
+            ..Read::unrestricted(name.to_vec(), Freshness::Linearizable)
         };
         self.order.push_read(read, self.version);
     }
 
-    pub(super) fn hush(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
-        if self.multi.is_some() {
+    pub(super) fn set_reply_mode(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        if self.transaction.is_some() {
             let text =
                 "ERR CLIENT REPLY is not allowed in a transaction: replies of EXEC come together";
-            return self.refuse(text, shared);
+            return self.refuse_request(text, shared);
         }
         match &*arguments.at(2).to_ascii_lowercase() {
             b"on" => {
-                self.quiet = Quiet::No;
-                self.order.silent = false;
+                self.reply_mode = ReplyMode::On;
+                self.order.is_silent = false;
                 self.reply(shared, |r| r.ok());
             }
-            b"off" => self.quiet = Quiet::Yes,
+            b"off" => self.reply_mode = ReplyMode::Off,
             // SKIP does not turn replies on again if they are off.
-            b"skip" if self.quiet == Quiet::Yes => {}
-            b"skip" => self.quiet = Quiet::Once,
-            _ => self.refuse(SYNTAX, shared),
+            b"skip" if self.reply_mode == ReplyMode::Off => {}
+            b"skip" => self.reply_mode = ReplyMode::SkipNext,
+            _ => self.refuse_request(SYNTAX, shared),
         }
     }
 }
@@ -481,13 +509,13 @@ fn is_help(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"help")
 }
 
-struct Greeting<'a> {
+struct HelloArguments<'a> {
     version: Version,
     login: Option<(&'a [u8], &'a [u8])>,
     name: Option<&'a [u8]>,
 }
 
-impl<'a> Greeting<'a> {
+impl<'a> HelloArguments<'a> {
     fn read(arguments: &Arguments<'a>, now: Version) -> Result<Self, &'static str> {
         let mut greeting = Self { version: now, login: None, name: None };
         greeting.version = match arguments.at(1) {

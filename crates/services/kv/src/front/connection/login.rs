@@ -6,12 +6,12 @@ use quorate_replica::front::Requests;
 
 use super::{
     Connection,
-    checking::{Checking, Then},
+    checking::{AfterCheck, PasswordCheck},
 };
 use crate::{
     command::Local,
     front::{
-        access::{NO_AUTH_HELLO, Standing, WRONG_PASS},
+        access::{NO_AUTH_HELLO, Permission, WRONG_PASS},
         shared::Shared,
         subcommands,
     },
@@ -24,12 +24,12 @@ use crate::{
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
     default user. Are you sure your configuration is correct?";
 const NO_CHECKER: &str = "ERR this node checks no passwords";
-const TOO_MANY: &str = "BUSY too many passwords are being checked; try again";
+const TOO_MANY_CHECKS: &str = "BUSY too many passwords are being checked; try again";
 const BY_OPERATORS: &str = "ERR users are changed with `quorate user`, at the admin address";
 
 impl Connection {
     /// Handles `AUTH [user] password`.
-    pub(super) fn auth(
+    pub(super) fn handle_auth(
         &mut self,
         arguments: &Arguments<'_>,
         shared: &mut Shared,
@@ -38,9 +38,9 @@ impl Connection {
         let (name, password) = match arguments.len() {
             2 => (DEFAULT.as_bytes(), arguments.at(1)),
             3 => (arguments.at(1), arguments.at(2)),
-            _ => return self.refuse("ERR syntax error", shared),
+            _ => return self.refuse_request("ERR syntax error", shared),
         };
-        self.check(name, password, Then::Ok, shared, requests);
+        self.start_password_check(name, password, AfterCheck::Ok, shared, requests);
     }
 
     /// Handles `HELLO version AUTH user password [SETNAME name]`.
@@ -51,77 +51,80 @@ impl Connection {
         shared: &mut Shared,
         requests: &dyn Requests,
     ) {
-        let then = Then::Hello(greeting.0, greeting.1.map(<[u8]>::to_vec));
-        self.check(name, password, then, shared, requests);
+        let then = AfterCheck::Hello(greeting.0, greeting.1.map(<[u8]>::to_vec));
+        self.start_password_check(name, password, then, shared, requests);
     }
 
     /// Returns the error for HELLO without AUTH if the client must authenticate.
     pub(super) fn hello_refused(&mut self, requests: &dyn Requests) -> Option<&'static str> {
-        let standing = self.login.standing(requests);
-        (standing == Standing::Nothing).then_some(NO_AUTH_HELLO)
+        let standing = self.login.permission(requests);
+        (standing == Permission::Unauthenticated).then_some(NO_AUTH_HELLO)
     }
 
-    fn check(
+    fn start_password_check(
         &mut self,
         name: &[u8],
         password: &[u8],
-        then: Then,
+        then: AfterCheck,
         shared: &mut Shared,
         requests: &dyn Requests,
     ) {
         let Some(users) = requests.users() else {
-            return self.refuse(crate::front::access::NOT_KNOWN, shared);
+            return self.refuse_request(crate::front::access::USER_TABLE_MISSING, shared);
         };
         let claim = match Claimed::of(users, name) {
-            Claimed::Pointless => return self.refuse(NO_PASSWORD, shared),
+            Claimed::Pointless => return self.refuse_request(NO_PASSWORD, shared),
             // If no password is needed, any is accepted.
-            Claimed::Granted => return self.logged_in(None, then, shared),
+            Claimed::Granted => return self.complete_login(None, then, shared),
             Claimed::ToProve(claim) => claim,
         };
-        match shared.desk.check(self.id, &claim, password) {
+        match shared.password_checks.check(self.id, &claim, password) {
             Ok(ticket) => {
-                self.checking = Some(Checking { ticket, claim, then });
+                self.password_check = Some(PasswordCheck { ticket, claim, after_check: then });
             }
-            Err(NotChecked::Never) => self.refuse(NO_CHECKER, shared),
-            Err(NotChecked::Busy) => self.refuse(TOO_MANY, shared),
+            Err(NotChecked::Never) => self.refuse_request(NO_CHECKER, shared),
+            Err(NotChecked::Busy) => self.refuse_request(TOO_MANY_CHECKS, shared),
         }
     }
 
     /// Handles the result of a password check.
-    pub(crate) fn judged(
+    pub(crate) fn handle_check_result(
         &mut self,
         ticket: u64,
         fits: bool,
         shared: &mut Shared,
         requests: &dyn Requests,
     ) {
-        let Some(checking) = self.checking.take_if(|checking| checking.ticket == ticket) else {
+        let Some(checking) = self.password_check.take_if(|checking| checking.ticket == ticket)
+        else {
             return;
         };
         let user = checking.claim.proved(requests.users());
         if let Some(user) = user.filter(|_| fits) {
-            return self.logged_in(Some(user), checking.then, shared);
+            return self.complete_login(Some(user), checking.after_check, shared);
         }
         shared.wrong_passwords += 1;
-        self.refuse(WRONG_PASS, shared);
-        if self.login.was_wrong() {
+        self.refuse_request(WRONG_PASS, shared);
+        if self.login.count_wrong_password() {
             self.end();
         }
     }
 
-    fn logged_in(&mut self, user: Option<Name>, then: Then, shared: &mut Shared) {
-        self.login.becomes(user);
-        if let Some(guest) = shared.roster.guest(self.seat) {
+    fn complete_login(&mut self, user: Option<Name>, then: AfterCheck, shared: &mut Shared) {
+        self.login.set_user(user);
+        if let Some(guest) = shared.clients.entry_mut(self.client_slot) {
             self.login.name().clone_into(&mut guest.user);
         }
         match then {
-            Then::Ok => self.reply(shared, |r| r.ok()),
-            Then::Hello(version, name) => self.welcome(version, name.as_deref(), shared),
+            AfterCheck::Ok => self.reply(shared, |r| r.ok()),
+            AfterCheck::Hello(version, name) => {
+                self.send_hello_reply(version, name.as_deref(), shared)
+            }
         }
     }
 
     /// Handles ACL. The caller sends the reply.
-    pub(super) fn acl(
+    pub(super) fn handle_acl(
         &self,
         arguments: &Arguments<'_>,
         requests: &dyn Requests,

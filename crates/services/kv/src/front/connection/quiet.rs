@@ -2,25 +2,25 @@
 //! always sent.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Quiet {
+pub(super) enum ReplyMode {
     #[default]
-    No,
+    On,
     /// The next reply is suppressed.
-    Once,
+    SkipNext,
     /// All replies are suppressed.
-    Yes,
+    Off,
 }
 
-impl Quiet {
-    /// Returns whether to suppress the reply to the next request. Ends [`Self::Once`].
+impl ReplyMode {
+    /// Returns whether to suppress the reply to the next request. Ends [`Self::SkipNext`].
     pub(super) const fn next(&mut self) -> bool {
         match self {
-            Self::No => false,
-            Self::Once => {
-                *self = Self::No;
+            Self::On => false,
+            Self::SkipNext => {
+                *self = Self::On;
                 true
             }
-            Self::Yes => true,
+            Self::Off => true,
         }
     }
 }

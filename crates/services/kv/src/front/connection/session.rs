@@ -11,7 +11,7 @@ use crate::{
     encode::Encoder,
     front::{
         asked::{Freshness, Read, Write, WriteKind},
-        buffers::fresh,
+        buffers::clear_buffer,
         shared::Shared,
         topology,
     },
@@ -46,7 +46,7 @@ impl Connection {
             && arguments.at(3).eq_ignore_ascii_case(b"exec")
     }
 
-    pub(super) fn quorate(
+    pub(super) fn handle_quorate(
         &mut self,
         arguments: &Arguments<'_>,
         shared: &mut Shared,
@@ -58,14 +58,14 @@ impl Connection {
                 let write = Write::new(Vec::new(), WriteKind::Register);
                 self.order.push_write(write, false, self.version);
             }
-            (b"session", 3) => self.attach(arguments.at(2), shared),
-            (b"seq", 4..) => self.sequenced(arguments, shared, requests),
-            (b"ack", 3) => self.acknowledge(arguments.at(2), shared),
+            (b"session", 3) => self.attach_session(arguments.at(2), shared),
+            (b"seq", 4..) => self.handle_numbered_command(arguments, shared, requests),
+            (b"ack", 3) => self.acknowledge_replies(arguments.at(2), shared),
             (b"read", 2..=4) => self.read_mode(&arguments.from(2), shared),
             (b"class", 2..=3) => self.class(arguments.at(2), shared, requests),
             (b"status", 2) => {
                 let mut text = String::new();
-                topology::quorate(&mut text, &requests.status(), "", "\n")
+                topology::write_node_state(&mut text, &requests.status(), "", "\n")
                     .expect("a string takes all text");
                 self.reply(shared, |r| r.verbatim(&text));
             }
@@ -74,7 +74,8 @@ impl Connection {
                 encode_digest(&mut Encoder(&mut query));
                 // The reply contains the applied position, which is undefined between the commands
                 // of a batch.
-                let read = Read { alone: true, ..Read::plain(query, self.fresh) };
+                let read =
+                    Read { after_all_writes: true, ..Read::unrestricted(query, self.freshness) };
                 self.order.push_read(read, self.version);
             }
             (b"help", 2) => self.reply(shared, |r| {
@@ -95,7 +96,7 @@ impl Connection {
         let lasting = match &*word.to_ascii_lowercase() {
             b"" => {
                 let group = requests.status().class;
-                let text = match (self.order.lasting, group) {
+                let text = match (self.order.awaits_durability, group) {
                     (true, _) | (false, Class::Durable) => "durable",
                     (false, Class::Volatile) => "volatile",
                 };
@@ -115,7 +116,7 @@ impl Connection {
                 return self.reply(shared, |r| r.error(text));
             }
         };
-        self.order.lasting = lasting;
+        self.order.awaits_durability = lasting;
         self.reply(shared, |r| r.ok());
     }
 
@@ -125,18 +126,18 @@ impl Connection {
         let (mode, bound) = (word(0), word(1));
         let bound_ms = parse_integer(&bound).and_then(|ms| u64::try_from(ms).ok());
         let bound_ms = bound_ms.filter(|ms| BOUND_MS.contains(ms));
-        self.fresh = match (&*mode, arguments.iter().count(), bound_ms) {
+        self.freshness = match (&*mode, arguments.iter().count(), bound_ms) {
             (b"", 0, _) => {
-                let text = match self.fresh {
+                let text = match self.freshness {
                     Freshness::Linearizable => "linearizable".to_owned(),
-                    Freshness::Within(ms) => format!("bounded {ms}"),
+                    Freshness::WithinMs(ms) => format!("bounded {ms}"),
                     Freshness::Stale => "stale".to_owned(),
                 };
                 return self.reply(shared, |r| r.simple(&text));
             }
             (b"linearizable", 1, _) => Freshness::Linearizable,
             (b"stale", 1, _) => Freshness::Stale,
-            (b"bounded", 2, Some(ms)) => Freshness::Within(ms),
+            (b"bounded", 2, Some(ms)) => Freshness::WithinMs(ms),
             (b"bounded", _, _) => {
                 let text = "ERR a bound is a number of milliseconds, 1 to 3600000";
                 return self.reply(shared, |r| r.error(text));
@@ -149,19 +150,19 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    fn attach(&mut self, id: &[u8], shared: &mut Shared) {
+    fn attach_session(&mut self, id: &[u8], shared: &mut Shared) {
         let Some(session) = parse_session(id) else {
             self.reply(shared, |r| r.error("ERR a session id looks like 17.0"));
             return;
         };
-        self.attached.to(session);
+        self.session.attach_to(session);
         self.reply(shared, |r| r.ok());
     }
 
-    fn acknowledge(&mut self, below: &[u8], shared: &mut Shared) {
+    fn acknowledge_replies(&mut self, below: &[u8], shared: &mut Shared) {
         match parse_sequence(below) {
             Some(below) => {
-                self.attached.acknowledge(below);
+                self.session.raise_acknowledged(below);
                 self.reply(shared, |r| r.ok());
             }
             None => self.reply(shared, |r| r.error(NOT_A_SEQUENCE)),
@@ -170,7 +171,7 @@ impl Connection {
 
     /// Handles `QUORATE SEQ n command…`. Reads are logged too, so that a repetition gets the same
     /// reply.
-    fn sequenced(
+    fn handle_numbered_command(
         &mut self,
         arguments: &Arguments<'_>,
         shared: &mut Shared,
@@ -180,12 +181,12 @@ impl Connection {
             self.reply(shared, |r| r.error(NOT_A_SEQUENCE));
             return;
         };
-        let Some(at) = self.attached.at(sequence) else {
+        let Some(at) = self.session.sequenced(sequence) else {
             self.reply(shared, |r| r.error(NO_SESSION));
             return;
         };
         if self.is_sequenced_exec(arguments) {
-            self.exec(Some(at), shared, requests);
+            self.handle_exec(Some(at), shared, requests);
             return;
         }
         let operator = self.is_operator(requests);
@@ -236,7 +237,7 @@ fn encode_inner(
     };
     let encoded = match spec.handler {
         Handler::Data(encode) => {
-            fresh(&mut shared.command);
+            clear_buffer(&mut shared.command);
             encode(&request, &mut Encoder(&mut shared.command))
         }
         Handler::Script(by) => shared.encode_script(by, (spec.name, operator), inner, requests),

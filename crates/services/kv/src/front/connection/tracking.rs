@@ -8,7 +8,7 @@ use crate::{
     front::{
         shared::Shared,
         table::key_places,
-        tracking::{Cached, Tracked},
+        tracking::{CachedKeys, TrackingState},
     },
     resp::{
         integer::parse_integer,
@@ -25,32 +25,32 @@ const PREFIX_BYTES_MAX: usize = 1024;
 
 impl Connection {
     /// Returns the connection that receives this one's notices, if tracking is on.
-    pub(in crate::front) fn notified(&self) -> Option<ConnectionId> {
-        self.tracked.as_ref().map(|tracked| tracked.redirect.unwrap_or(self.id))
+    pub(in crate::front) fn notice_receiver(&self) -> Option<ConnectionId> {
+        self.tracking.as_ref().map(|tracked| tracked.redirect.unwrap_or(self.id))
     }
 
     /// Tracks the keys of a read. Those of a transaction are tracked from EXEC on, as they may
     /// change before.
     pub(super) fn note_read(&mut self, spec: &Spec, request: &Arguments<'_>, shared: &mut Shared) {
-        let Some(tracked) = &self.tracked else { return };
+        let Some(tracked) = &self.tracking else { return };
         if !tracked.caches_reads() || !spec.flags.contains(&"readonly") {
             return;
         }
         let keys: Vec<&[u8]> =
             key_places(spec, request).into_iter().flatten().map(|at| request.at(at)).collect();
-        match &mut self.multi {
+        match &mut self.transaction {
             Some(multi) => multi.read(&keys),
-            None => shared.remember(self.id, keys.into_iter()),
+            None => shared.record_cached_reads(self.id, keys.into_iter()),
         }
     }
 
     /// Ends the effect of CLIENT CACHING, which applies to one request.
     pub(in crate::front) fn end_caching(&mut self, request: &Arguments<'_>) {
-        if let Some(tracked) = &mut self.tracked
-            && self.multi.is_none()
+        if let Some(tracked) = &mut self.tracking
+            && self.transaction.is_none()
             && !request.at(0).eq_ignore_ascii_case(b"client")
         {
-            tracked.asked = false;
+            tracked.caching_was_set = false;
         }
     }
 
@@ -62,8 +62,8 @@ impl Connection {
         r: &mut Reply<'_>,
     ) -> bool {
         let done = match &*arguments.at(1).to_ascii_lowercase() {
-            b"tracking" => self.track(arguments, shared),
-            b"caching" => self.caching(arguments.at(2)),
+            b"tracking" => self.handle_tracking(arguments, shared),
+            b"caching" => self.handle_caching(arguments.at(2)),
             b"getredir" => {
                 r.integer(self.redirect_id());
                 return true;
@@ -81,7 +81,11 @@ impl Connection {
         true
     }
 
-    fn track(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) -> Result<(), String> {
+    fn handle_tracking(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), String> {
         let wanted = Options::read(arguments, shared)?;
         match &*arguments.at(2).to_ascii_lowercase() {
             b"off" => {
@@ -91,24 +95,24 @@ impl Connection {
             b"on" => {}
             _ => return Err(SYNTAX.to_owned()),
         }
-        let known = self.tracked.as_ref().map(|tracked| &tracked.cached);
-        let cached = wanted.cached(known)?;
-        shared.track(self.id, known, &cached);
+        let known = self.tracking.as_ref().map(|tracked| &tracked.cached);
+        let cached = wanted.cached_keys(known)?;
+        shared.replace_tracked_keys(self.id, known, &cached);
         let Options { redirect, noloop, .. } = wanted;
-        self.tracked = Some(Tracked { cached, redirect, noloop, asked: false });
+        self.tracking = Some(TrackingState { cached, redirect, noloop, caching_was_set: false });
         Ok(())
     }
 
     pub(super) fn stop_tracking(&mut self, shared: &mut Shared) {
-        if let Some(tracked) = self.tracked.take() {
-            shared.untrack(self.id, &tracked.cached);
+        if let Some(tracked) = self.tracking.take() {
+            shared.stop_tracking(self.id, &tracked.cached);
         }
     }
 
-    fn caching(&mut self, answer: &[u8]) -> Result<(), String> {
-        let tracked = self.tracked.as_mut();
+    fn handle_caching(&mut self, answer: &[u8]) -> Result<(), String> {
+        let tracked = self.tracking.as_mut();
         let tracked = tracked.filter(|tracked| {
-            matches!(tracked.cached, Cached::ReadIfAsked | Cached::ReadUnlessAsked)
+            matches!(tracked.cached, CachedKeys::ReadOnOptIn | CachedKeys::ReadUnlessOptOut)
         });
         let Some(tracked) = tracked else {
             return Err(
@@ -118,8 +122,8 @@ impl Connection {
             );
         };
         match (&*answer.to_ascii_lowercase(), &tracked.cached) {
-            (b"yes", Cached::ReadIfAsked) | (b"no", Cached::ReadUnlessAsked) => {
-                tracked.asked = true;
+            (b"yes", CachedKeys::ReadOnOptIn) | (b"no", CachedKeys::ReadUnlessOptOut) => {
+                tracked.caching_was_set = true;
                 Ok(())
             }
             (b"yes", _) => {
@@ -136,7 +140,7 @@ impl Connection {
 
     /// Returns the id of the client that receives the notices: 0 for this one, -1 without tracking.
     fn redirect_id(&self) -> i64 {
-        self.tracked.as_ref().map_or(-1, |tracked| {
+        self.tracking.as_ref().map_or(-1, |tracked| {
             tracked.redirect.map_or(0, |client| i64::try_from(client.0).unwrap_or(i64::MAX))
         })
     }
@@ -144,22 +148,22 @@ impl Connection {
     fn tracking_info(&self, r: &mut Reply<'_>) {
         let mut flags: Vec<&str> = Vec::new();
         let mut prefixes: &[Box<[u8]>] = &[];
-        match &self.tracked {
+        match &self.tracking {
             None => flags.push("off"),
             Some(tracked) => {
                 flags.push("on");
                 match &tracked.cached {
-                    Cached::Read => {}
-                    Cached::ReadIfAsked => flags.push("optin"),
-                    Cached::ReadUnlessAsked => flags.push("optout"),
-                    Cached::Prefixes(all) => {
+                    CachedKeys::Read => {}
+                    CachedKeys::ReadOnOptIn => flags.push("optin"),
+                    CachedKeys::ReadUnlessOptOut => flags.push("optout"),
+                    CachedKeys::Prefixes(all) => {
                         flags.push("bcast");
                         prefixes = all;
                     }
                 }
-                match (&tracked.cached, tracked.asked) {
-                    (Cached::ReadIfAsked, true) => flags.push("caching-yes"),
-                    (Cached::ReadUnlessAsked, true) => flags.push("caching-no"),
+                match (&tracked.cached, tracked.caching_was_set) {
+                    (CachedKeys::ReadOnOptIn, true) => flags.push("caching-yes"),
+                    (CachedKeys::ReadUnlessOptOut, true) => flags.push("caching-no"),
                     _ => {}
                 }
                 if tracked.noloop {
@@ -186,7 +190,7 @@ impl Connection {
             r.push(2);
             r.bulk(b"tracking-redir-broken");
             r.integer(self.redirect_id());
-            self.send_in_turn(&neutral, shared);
+            self.send_after_replies(&neutral, shared);
         }
     }
 
@@ -219,7 +223,7 @@ impl Connection {
             }
             None => r.null(),
         }
-        self.send_in_turn(&neutral, shared);
+        self.send_after_replies(&neutral, shared);
     }
 }
 
@@ -248,7 +252,7 @@ impl Options {
                 b"redirect" if has_value => {
                     at += 1;
                     let id = parse_integer(arguments.at(at)).ok_or(NOT_AN_INTEGER)?;
-                    let known = shared.roster.all().iter().find_map(|client| {
+                    let known = shared.clients.oldest_first().iter().find_map(|client| {
                         (u64::try_from(id) == Ok(client.id.0)).then_some(client.id)
                     });
                     let unknown = "ERR The client ID you want redirect to does not exist";
@@ -277,12 +281,12 @@ impl Options {
     }
 
     /// Returns the keys that the client caches, given these options and its current setting.
-    fn cached(&self, known: Option<&Cached>) -> Result<Cached, String> {
+    fn cached_keys(&self, known: Option<&CachedKeys>) -> Result<CachedKeys, String> {
         let error = |text: &str| Err(format!("ERR {text}"));
         if !self.broadcasts && !self.prefixes.is_empty() {
             return error("PREFIX option requires BCAST mode to be enabled");
         }
-        if self.broadcasts != matches!(known, Some(Cached::Prefixes(_))) && known.is_some() {
+        if self.broadcasts != matches!(known, Some(CachedKeys::Prefixes(_))) && known.is_some() {
             return error(
                 "You can't switch BCAST mode on/off before disabling tracking for this client, and then \
                  re-enabling it with a different mode.",
@@ -294,8 +298,8 @@ impl Options {
         if self.opts_in && self.opts_out {
             return error("You can't specify both OPTIN mode and OPTOUT mode");
         }
-        let switches = self.opts_in && matches!(known, Some(Cached::ReadUnlessAsked))
-            || self.opts_out && matches!(known, Some(Cached::ReadIfAsked));
+        let switches = self.opts_in && matches!(known, Some(CachedKeys::ReadUnlessOptOut))
+            || self.opts_out && matches!(known, Some(CachedKeys::ReadOnOptIn));
         if switches {
             return error(
                 "You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
@@ -303,17 +307,17 @@ impl Options {
             );
         }
         Ok(match self {
-            Self { broadcasts: true, .. } => Cached::Prefixes(self.all_prefixes(known)?),
-            Self { opts_in: true, .. } => Cached::ReadIfAsked,
-            Self { opts_out: true, .. } => Cached::ReadUnlessAsked,
-            _ => Cached::Read,
+            Self { broadcasts: true, .. } => CachedKeys::Prefixes(self.all_prefixes(known)?),
+            Self { opts_in: true, .. } => CachedKeys::ReadOnOptIn,
+            Self { opts_out: true, .. } => CachedKeys::ReadUnlessOptOut,
+            _ => CachedKeys::Read,
         })
     }
 
     /// Returns the old and new prefixes of the client. If there are none, every key matches.
-    fn all_prefixes(&self, known: Option<&Cached>) -> Result<Vec<Box<[u8]>>, String> {
+    fn all_prefixes(&self, known: Option<&CachedKeys>) -> Result<Vec<Box<[u8]>>, String> {
         let mut all = match known {
-            Some(Cached::Prefixes(known)) => known.clone(),
+            Some(CachedKeys::Prefixes(known)) => known.clone(),
             _ => Vec::new(),
         };
         let wanted = match &*self.prefixes {

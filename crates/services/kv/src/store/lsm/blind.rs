@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::layout::parse_data_key;
-use crate::store::{DeadlineKind, Old, collection::Id, dead::Dead};
+use crate::store::{DeadlineKind, ReplacedEntry, collection::Id, dead::ExpiredKeyCount};
 
 /// Number of keys in a full group, small enough that looking them up takes a few milliseconds.
 const GROUP_KEYS: usize = 512;
@@ -25,25 +25,25 @@ pub(super) struct Footprint {
     pub(super) id: Option<Id>,
 }
 
-impl From<Old> for Footprint {
-    fn from(old: Old) -> Self {
+impl From<ReplacedEntry> for Footprint {
+    fn from(old: ReplacedEntry) -> Self {
         Self { deadlines: old.deadlines(), id: old.id }
     }
 }
 
 /// Entries that the keys of a group replace.
 #[derive(Debug, Default)]
-pub(super) struct Replaced {
+pub(super) struct ReplacedEntries {
     pub(super) keys: u64,
     /// Deadlines of keys and of fields, each with its key.
     pub(super) deadlines: [Vec<(u64, Box<[u8]>)>; 2],
-    pub(super) ended: Vec<Id>,
+    pub(super) dropped_collections: Vec<Id>,
 }
 
-impl Replaced {
+impl ReplacedEntries {
     fn add(&mut self, stored_key: &[u8], old: Footprint) {
         self.keys += 1;
-        self.ended.extend(old.id);
+        self.dropped_collections.extend(old.id);
         for (of, deadline) in self.deadlines.iter_mut().zip(old.deadlines) {
             if let Some(deadline) = deadline
                 && let Some((_, key)) = parse_data_key(stored_key)
@@ -62,7 +62,7 @@ pub(super) struct Group {
     keys: Vec<Vec<u8>>,
     /// See [`State::indexed`](super::layout::State::indexed).
     indexed: bool,
-    replaced: OnceLock<Replaced>,
+    replaced_entries: OnceLock<ReplacedEntries>,
 }
 
 impl Group {
@@ -70,14 +70,14 @@ impl Group {
     ///
     /// Two threads may look them up at once. The writer has its result before it writes the layer,
     /// so a result that includes entries of the layer itself is the second one and is dropped.
-    pub(super) fn look_up<E>(
+    pub(super) fn look_up_once<E>(
         &self,
         find: impl Fn(&[u8], bool) -> Result<Option<Footprint>, E>,
-    ) -> Result<&Replaced, E> {
-        if let Some(replaced) = self.replaced.get() {
+    ) -> Result<&ReplacedEntries, E> {
+        if let Some(replaced) = self.replaced_entries.get() {
             return Ok(replaced);
         }
-        let mut replaced = Replaced::default();
+        let mut replaced = ReplacedEntries::default();
         // Adjacent keys share blocks of the tree.
         let mut keys: Vec<&Vec<u8>> = self.keys.iter().collect();
         keys.sort_unstable();
@@ -86,35 +86,35 @@ impl Group {
                 replaced.add(key, old);
             }
         }
-        Ok(self.replaced.get_or_init(|| replaced))
+        Ok(self.replaced_entries.get_or_init(|| replaced))
     }
 
     /// Returns the replaced entries if they have been looked up.
-    pub(super) fn replaced(&self) -> Option<&Replaced> {
-        self.replaced.get()
+    pub(super) fn replaced_entries(&self) -> Option<&ReplacedEntries> {
+        self.replaced_entries.get()
     }
 }
 
 /// Blind writes, some of which may not have added a key.
 #[derive(Debug, Default)]
-pub(super) struct Blind {
+pub(super) struct BlindWrites {
     /// Keys of the group being filled.
     open: Vec<Vec<u8>>,
     /// Full groups of the active layer.
     groups: Vec<Arc<Group>>,
     /// Groups of any layer that have not been counted: all their keys still count as new.
-    uncertain: Vec<Arc<Group>>,
+    uncounted_groups: Vec<Arc<Group>>,
     /// Number of keys to look up.
-    pending: usize,
+    keys_to_look_up: usize,
     /// Number of keys that were counted as new although they existed.
-    surplus: u64,
+    surplus_keys: u64,
 }
 
-impl Blind {
+impl BlindWrites {
     /// Adds a stored key. Returns the group if it is now full.
     pub(super) fn push(&mut self, key: Vec<u8>, indexed: bool) -> Option<Arc<Group>> {
         self.open.push(key);
-        self.pending += 1;
+        self.keys_to_look_up += 1;
         if self.open.len() < GROUP_KEYS {
             return None;
         }
@@ -127,48 +127,48 @@ impl Blind {
             return;
         }
         let keys = mem::take(&mut self.open);
-        let group = Arc::new(Group { keys, indexed, replaced: OnceLock::new() });
+        let group = Arc::new(Group { keys, indexed, replaced_entries: OnceLock::new() });
         self.groups.push(Arc::clone(&group));
-        self.uncertain.push(group);
+        self.uncounted_groups.push(group);
     }
 
     /// Takes the groups of the active layer, which is being frozen.
-    pub(super) fn take_groups(&mut self) -> Vec<Arc<Group>> {
+    pub(super) fn take_active_groups(&mut self) -> Vec<Arc<Group>> {
         mem::take(&mut self.groups)
     }
 
-    pub(super) fn uncertain(&self) -> &[Arc<Group>] {
-        &self.uncertain
+    pub(super) fn uncounted_groups(&self) -> &[Arc<Group>] {
+        &self.uncounted_groups
     }
 
     /// Counts the groups that have been looked up. Expired keys are counted only while no group is
     /// uncertain, so `dead` has counted every replaced deadline up to its time.
-    pub(super) fn count(&mut self, dead: &Dead) {
+    pub(super) fn count(&mut self, dead: &ExpiredKeyCount) {
         let (mut surplus, mut found) = (0, 0);
-        self.uncertain.retain(|group| {
-            let Some(replaced) = group.replaced() else {
+        self.uncounted_groups.retain(|group| {
+            let Some(replaced) = group.replaced_entries() else {
                 return true;
             };
             surplus += replaced.keys;
             found += group.keys.len();
             for (deadline, _) in &replaced.deadlines[DeadlineKind::Keys as usize] {
-                dead.moved(Some(*deadline), None);
+                dead.adjust_for_deadline(Some(*deadline), None);
             }
             false
         });
-        self.surplus += surplus;
-        self.pending = self.pending.saturating_sub(found);
+        self.surplus_keys += surplus;
+        self.keys_to_look_up = self.keys_to_look_up.saturating_sub(found);
     }
 
-    pub(super) const fn pending(&self) -> usize {
-        self.pending
+    pub(super) const fn keys_to_look_up(&self) -> usize {
+        self.keys_to_look_up
     }
 
-    pub(super) const fn surplus(&self) -> u64 {
-        self.surplus
+    pub(super) const fn surplus_keys(&self) -> u64 {
+        self.surplus_keys
     }
 
-    pub(super) const fn take_surplus(&mut self) -> u64 {
-        mem::replace(&mut self.surplus, 0)
+    pub(super) const fn take_surplus_keys(&mut self) -> u64 {
+        mem::replace(&mut self.surplus_keys, 0)
     }
 }

@@ -36,16 +36,16 @@ pub(super) struct Changes {
     pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
     /// Collections that no key refers to any more.
-    pub(super) ended: BTreeSet<Id>,
+    pub(super) dropped_collections: BTreeSet<Id>,
     pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Blindly set keys; empty until the layer is frozen.
     pub(super) groups: Vec<Arc<Group>>,
     /// Groups of this and lower layers whose keys all count as new in the state.
-    pub(super) uncertain: Vec<Arc<Group>>,
+    pub(super) uncounted_groups: Vec<Arc<Group>>,
     /// True if the layer's generation is indexed; see [`State::indexed`].
     pub(super) indexed: bool,
     /// Approximate number of bytes in memory.
-    pub(super) held: usize,
+    pub(super) memory_bytes: usize,
     /// Number of bytes written, including those overwritten since.
     pub(super) written: usize,
 }
@@ -58,43 +58,44 @@ impl Changes {
             data: Table::default(),
             deadlines: <[ChangedDeadlines; 2]>::default(),
             rows: BTreeMap::new(),
-            ended: BTreeSet::new(),
+            dropped_collections: BTreeSet::new(),
             meta: BTreeMap::new(),
             groups: Vec::new(),
-            uncertain: Vec::new(),
+            uncounted_groups: Vec::new(),
             indexed: state.indexed,
-            held: 0,
+            memory_bytes: 0,
             written: 0,
         }
     }
 
     /// Creates a layer for the keys of a load. It does not change the state of the tree.
-    pub(super) fn of_load(state: State, generation: u64) -> Self {
+    pub(super) fn for_load(state: State, generation: u64) -> Self {
         Self { generation, indexed: true, ..Self::new(state) }
     }
 
     /// Returns the state with the exact number of keys. All groups must have been looked up.
     pub(super) fn exact_state(&self) -> State {
-        let replaced = self.uncertain.iter().filter_map(|group| group.replaced());
+        let replaced = self.uncounted_groups.iter().filter_map(|group| group.replaced_entries());
         let surplus: u64 = replaced.map(|replaced| replaced.keys).sum();
         State { keys: self.state.keys.saturating_sub(surplus), ..self.state }
     }
 
     /// Returns whether the layer drops collections. All groups must have been looked up.
     pub(super) fn ends_collections(&self) -> bool {
-        let mut replaced = self.groups.iter().filter_map(|group| group.replaced());
-        !self.ended.is_empty() || replaced.any(|replaced| !replaced.ended.is_empty())
+        let mut replaced = self.groups.iter().filter_map(|group| group.replaced_entries());
+        !self.dropped_collections.is_empty()
+            || replaced.any(|replaced| !replaced.dropped_collections.is_empty())
     }
 
     /// Adds the memory of a key in a group.
-    pub(super) fn hold_blind(&mut self, key: &[u8]) {
-        self.held += ENTRY_BYTES + key.len();
+    pub(super) fn add_blind_memory(&mut self, key: &[u8]) {
+        self.memory_bytes += ENTRY_BYTES + key.len();
     }
 
     pub(super) fn put(&mut self, position: Position, key: &[u8], value: &[u8], stamp: Stamp) {
         let bytes = ENTRY_BYTES + key.len() + value.len();
         let held = self.data.get(position, key).map_or(0, Record::bytes);
-        self.held += bytes.saturating_sub(held);
+        self.memory_bytes += bytes.saturating_sub(held);
         self.written += bytes;
         self.data.put(position, key, value, stamp);
     }
@@ -111,11 +112,11 @@ impl Changes {
         let rows = self.rows.entry(id).or_default();
         if let Some(held) = rows.get_mut(name) {
             let before = ENTRY_BYTES + name.len() + held.as_ref().map_or(0, |held| held.len());
-            self.held += bytes.saturating_sub(before);
+            self.memory_bytes += bytes.saturating_sub(before);
             *held = value.map(Box::from);
             return;
         }
-        self.held += bytes;
+        self.memory_bytes += bytes;
         rows.insert(name.into(), value.map(Box::from));
     }
 
@@ -127,10 +128,10 @@ impl Changes {
 
     /// Drops a collection. Its rows are removed from the tree after this layer is written.
     pub(super) fn end(&mut self, id: Id) {
-        self.held += ENTRY_BYTES;
+        self.memory_bytes += ENTRY_BYTES;
         self.written += ENTRY_BYTES;
         self.rows.remove(&id);
-        self.ended.insert(id);
+        self.dropped_collections.insert(id);
     }
 
     pub(super) fn set_deadline(
@@ -140,7 +141,7 @@ impl Changes {
         deadline: u64,
         present: bool,
     ) {
-        self.held += ENTRY_BYTES + key.len();
+        self.memory_bytes += ENTRY_BYTES + key.len();
         self.deadlines[of as usize].insert((deadline, key.into()), present);
     }
 
@@ -150,7 +151,7 @@ impl Changes {
         self.written += ENTRY_BYTES;
         for change in meta {
             let bytes = change.key.len() + change.value.as_ref().map_or(0, Vec::len);
-            self.held += bytes;
+            self.memory_bytes += bytes;
             self.written += bytes;
             self.meta.insert(change.key.clone(), change.value.clone());
         }
@@ -161,8 +162,8 @@ impl Changes {
         self.data = Table::default();
         self.deadlines = <[ChangedDeadlines; 2]>::default();
         self.rows.clear();
-        self.ended.clear();
+        self.dropped_collections.clear();
         self.indexed = true;
-        self.held = 0;
+        self.memory_bytes = 0;
     }
 }

@@ -15,19 +15,19 @@ impl LsmStore {
     /// has fallen behind, reads the entry and returns its footprint.
     pub(super) fn replace_blindly(&mut self, position: Position, key: &[u8]) -> Option<Footprint> {
         let State { generation, indexed, .. } = self.state;
-        let blind = self.blind.get_mut();
-        if blind.pending() >= self.limits.blind_keys {
-            blind.count(&self.dead);
+        let blind = self.blind_writes.get_mut();
+        if blind.keys_to_look_up() >= self.limits.blind_keys {
+            blind.count(&self.expired_keys);
         }
-        if blind.pending() >= self.limits.blind_keys {
+        if blind.keys_to_look_up() >= self.limits.blind_keys {
             return self.footprint(position, key);
         }
         let stored = data_key(generation, position, key);
-        self.active.hold_blind(key);
-        if let Some(group) = self.blind.get_mut().push(stored, indexed)
+        self.active_changes.add_blind_memory(key);
+        if let Some(group) = self.blind_writes.get_mut().push(stored, indexed)
             && self.condition == Condition::Well
         {
-            self.writer.look_up(group);
+            self.writer.queue_look_up(group);
         }
         None
     }
@@ -45,23 +45,24 @@ impl LsmStore {
     /// Returns the exact number of stored keys. Looks up all entries that blind writes replace;
     /// returns `None` if they cannot be read.
     pub(super) fn count_keys(&self) -> Option<u64> {
-        let mut blind = self.blind.borrow_mut();
+        let mut blind = self.blind_writes.borrow_mut();
         blind.close(self.state.indexed);
-        for group in blind.uncertain() {
+        for group in blind.uncounted_groups() {
             let found = match &self.tree {
-                Some(tree) => tree.look_up(group),
+                Some(tree) => tree.look_up_group(group),
                 None => Err(Failure::NotOpen),
             };
             self.must_read(found)?;
         }
-        blind.count(&self.dead);
-        Some(self.state.keys.saturating_sub(blind.surplus()))
+        blind.count(&self.expired_keys);
+        Some(self.state.keys.saturating_sub(blind.surplus_keys()))
     }
 
     /// Returns whether a deadline found in the index is the current one of its key. Until a layer
     /// is written, the tree also contains the deadlines that its blind writes replace.
     pub(super) fn is_current(&self, of: DeadlineKind, deadline: u64, key: &[u8]) -> bool {
         let record = self.above(Position::of(key), key);
-        record.is_none_or(|record| record.old().deadlines()[of as usize] == Some(deadline))
+        record
+            .is_none_or(|record| record.replaced_entry().deadlines()[of as usize] == Some(deadline))
     }
 }

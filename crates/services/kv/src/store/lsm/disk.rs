@@ -28,7 +28,7 @@ pub struct DiskSpace {
 /// Disk operations of a store. Tests implement them to simulate a full or failing disk.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Returns the space of the file system that contains `folder`.
-    fn room(&self, folder: &Path) -> io::Result<DiskSpace>;
+    fn free_space(&self, folder: &Path) -> io::Result<DiskSpace>;
 
     /// Checks that the file system accepts writes, by writing a small file.
     fn try_writing(&self, folder: &Path) -> io::Result<()>;
@@ -49,7 +49,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
 pub struct RealDisk;
 
 impl Disk for RealDisk {
-    fn room(&self, folder: &Path) -> io::Result<DiskSpace> {
+    fn free_space(&self, folder: &Path) -> io::Result<DiskSpace> {
         let of = rustix::fs::statvfs(folder)?;
         Ok(DiskSpace {
             free: of.f_bavail.saturating_mul(of.f_frsize),

@@ -29,7 +29,7 @@ pub enum Failure {
     Poisoned,
     /// Newly written data is damaged, so the disk is at fault.
     #[error("a new tree cannot be read: {0}")]
-    NewIsDamaged(#[source] Box<dyn StdError + Send + Sync>),
+    NewDataDamaged(#[source] Box<dyn StdError + Send + Sync>),
     /// The contents are damaged. The log can restore them.
     #[error("{0}")]
     Damaged(#[source] Box<dyn StdError + Send + Sync>),
@@ -58,7 +58,7 @@ impl Failure {
 
     /// Returns whether the failure may end by itself or once the disk is repaired.
     pub(super) const fn may_pass(&self) -> bool {
-        matches!(self, Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewIsDamaged(_))
+        matches!(self, Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewDataDamaged(_))
     }
 }
 

@@ -8,12 +8,12 @@ use quorate_replica::service::Imaged;
 use super::{
     changes::Changes,
     failure::Failure,
-    layout::{behind_rows, data_key, entry, kind, parse_data_key, parse_row_key, prefix, row_key},
-    tree::Past,
+    layout::{data_key, entry, kind, parse_data_key, parse_row_key, prefix, row_key, rows_end},
+    tree::TreeSnapshot,
 };
 use crate::store::{
     Bytes,
-    image::{Cursor, Each, Stop, Turn, records},
+    image::{Cursor, PassEnd, StepBudget, VisitPart, records},
     merge::Merge,
 };
 
@@ -21,21 +21,21 @@ type Read = Result<(Slice, Slice), Failure>;
 
 /// Entries of the tree in order. Some are read ahead of the cursor and kept, because seeking in the
 /// tree again would read much of it.
-struct Stored {
-    fresh: Box<dyn Iterator<Item = Read> + Send>,
+struct TreeEntries {
+    unread: Box<dyn Iterator<Item = Read> + Send>,
     ahead: VecDeque<(Slice, Slice)>,
 }
 
-impl Stored {
+impl TreeEntries {
     fn new(fresh: impl Iterator<Item = Read> + Send + 'static) -> Self {
-        Self { fresh: Box::new(fresh), ahead: VecDeque::new() }
+        Self { unread: Box::new(fresh), ahead: VecDeque::new() }
     }
 
     /// Iterates over the entries from the cursor on. Adds newly read ones to `ahead`.
     fn not_passed(&mut self) -> impl Iterator<Item = Read> {
         let again: Vec<Read> = self.ahead.iter().cloned().map(Ok).collect();
         let ahead = &mut self.ahead;
-        let fresh = self.fresh.by_ref().inspect(|read| {
+        let fresh = self.unread.by_ref().inspect(|read| {
             if let Ok(entry) = read {
                 ahead.push_back(entry.clone());
             }
@@ -43,7 +43,7 @@ impl Stored {
         again.into_iter().chain(fresh)
     }
 
-    fn pass(&mut self, passed: impl Fn(&[u8]) -> bool) {
+    fn skip_passed(&mut self, passed: impl Fn(&[u8]) -> bool) {
         while self.ahead.front().is_some_and(|(key, _)| passed(key)) {
             self.ahead.pop_front();
         }
@@ -52,14 +52,14 @@ impl Stored {
 
 /// Snapshot in progress. Keeps the tree open.
 pub(super) struct Image {
-    keys: Stored,
+    keys: TreeEntries,
     /// Remaining rows of the current collection.
-    rows: Option<Stored>,
+    rows: Option<TreeEntries>,
     /// Immutable layers above the tree, uppermost first.
     layers: Vec<Arc<Changes>>,
     cursor: Cursor,
     generation: u64,
-    tree: Past,
+    tree: TreeSnapshot,
 }
 
 fn nonsense() -> Failure {
@@ -67,12 +67,12 @@ fn nonsense() -> Failure {
 }
 
 impl Image {
-    pub(super) fn new(tree: Past, layers: Vec<Arc<Changes>>, generation: u64) -> Self {
+    pub(super) fn new(tree: TreeSnapshot, layers: Vec<Arc<Changes>>, generation: u64) -> Self {
         let cursor = Cursor::default();
         let first = data_key(generation, cursor.position(), b"");
         let before = prefix(kind::DATA, generation + 1);
         Self {
-            keys: Stored::new(tree.range(first..before)),
+            keys: TreeEntries::new(tree.range(first..before)),
             rows: None,
             layers,
             cursor,
@@ -82,22 +82,30 @@ impl Image {
     }
 
     /// Passes the next keys and rows to `each`, about `bytes` bytes of them.
-    pub(super) fn next(&mut self, bytes: usize, each: &mut Each<'_>) -> Result<Imaged, Failure> {
-        let mut turn = Turn::of(bytes);
+    pub(super) fn next(
+        &mut self,
+        bytes: usize,
+        each: &mut VisitPart<'_>,
+    ) -> Result<Imaged, Failure> {
+        let mut turn = StepBudget::of(bytes);
         loop {
-            let stop = match self.cursor.within() {
+            let stop = match self.cursor.open_collection() {
                 None => self.pass_keys(&mut turn, each)?,
                 Some(_) => self.pass_rows(&mut turn, each)?,
             };
             match stop {
-                Stop::Rows => {}
-                Stop::Over => return Ok(Imaged::More),
-                Stop::End => return Ok(Imaged::End),
+                PassEnd::Rows => {}
+                PassEnd::BudgetExhausted => return Ok(Imaged::More),
+                PassEnd::ImageComplete => return Ok(Imaged::End),
             }
         }
     }
 
-    fn pass_keys(&mut self, turn: &mut Turn, each: &mut Each<'_>) -> Result<Stop, Failure> {
+    fn pass_keys(
+        &mut self,
+        turn: &mut StepBudget,
+        each: &mut VisitPart<'_>,
+    ) -> Result<PassEnd, Failure> {
         let from = self.cursor.position();
         let failed = OnceCell::new();
         let mut merge = Merge::new();
@@ -114,20 +122,24 @@ impl Image {
         }));
         let stop = self.cursor.pass_keys(merge, turn, each);
         let cursor = &self.cursor;
-        self.keys.pass(|key| {
+        self.keys.skip_passed(|key| {
             parse_data_key(key).is_some_and(|(position, key)| cursor.has_passed(position, key))
         });
         failed.into_inner().map_or(Ok(stop), Err)
     }
 
-    fn pass_rows(&mut self, turn: &mut Turn, each: &mut Each<'_>) -> Result<Stop, Failure> {
-        let Some(within) = self.cursor.within().cloned() else {
-            return Ok(Stop::Rows);
+    fn pass_rows(
+        &mut self,
+        turn: &mut StepBudget,
+        each: &mut VisitPart<'_>,
+    ) -> Result<PassEnd, Failure> {
+        let Some(within) = self.cursor.open_collection().cloned() else {
+            return Ok(PassEnd::Rows);
         };
         let (generation, tree) = (self.generation, &self.tree);
         let rows = self.rows.get_or_insert_with(|| {
             let first = row_key(generation, within.id, b"");
-            Stored::new(tree.range(first..behind_rows(generation, within.id)))
+            TreeEntries::new(tree.range(first..rows_end(generation, within.id)))
         });
         let failed = OnceCell::new();
         let mut merge = Merge::new();
@@ -145,9 +157,11 @@ impl Image {
             parsed.map_err(|failure| failed.set(failure)).ok()
         }));
         let stop = self.cursor.pass_rows(merge, turn, each);
-        match self.cursor.within() {
+        match self.cursor.open_collection() {
             Some(within) => {
-                rows.pass(|key| parse_row_key(key).is_some_and(|name| within.has_passed(name)));
+                rows.skip_passed(|key| {
+                    parse_row_key(key).is_some_and(|name| within.has_passed(name))
+                });
             }
             None => self.rows = None,
         }

@@ -37,7 +37,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 
 /// Truncates the newest journal in a folder after its last whole batch. Returns a description of
 /// the lost data, or `None` if it consisted of preallocated zeros only.
-pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
+pub(super) fn truncate_newest_journal(folder: &Path) -> io::Result<Option<String>> {
     let Some(path) = newest(folder)? else {
         return Ok(None);
     };
@@ -71,7 +71,7 @@ fn measure(file: File) -> io::Result<(u64, u64)> {
     while from.batch()? {
         whole = from.at;
     }
-    from.rest()?;
+    from.read_rest()?;
     Ok((whole, from.used))
 }
 
@@ -104,7 +104,7 @@ impl<R: Read> Reader<R> {
                     let key = u16::from_le_bytes([head[KEY_LENGTH], head[KEY_LENGTH + 1]]);
                     let [.., a, b, c, d] = head;
                     let value = u32::from_le_bytes([a, b, c, d]);
-                    if !self.many(u64::from(key) + u64::from(value), &mut checksum)? {
+                    if !self.checksum_bytes(u64::from(key) + u64::from(value), &mut checksum)? {
                         return Ok(false);
                     }
                 }
@@ -128,16 +128,16 @@ impl<R: Read> Reader<R> {
 
     fn bytes<const BYTES: usize>(&mut self) -> io::Result<Option<[u8; BYTES]>> {
         let mut bytes = [0; BYTES];
-        let read = self.fill(&mut bytes)?;
+        let read = self.fill_buffer(&mut bytes)?;
         Ok((read == BYTES).then_some(bytes))
     }
 
     /// Adds the next `count` bytes to the checksum. Returns `false` if there are fewer.
-    fn many(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
+    fn checksum_bytes(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
         let mut chunk = vec![0; usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(0)];
         while count > 0 {
             let wanted = usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(chunk.len());
-            let read = self.fill(&mut chunk[..wanted])?;
+            let read = self.fill_buffer(&mut chunk[..wanted])?;
             checksum.update(&chunk[..read]);
             if read < wanted {
                 return Ok(false);
@@ -148,7 +148,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Fills as much of the buffer as possible. Returns the number of bytes read.
-    fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    fn fill_buffer(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < into.len() {
             match self.file.read(&mut into[filled..]) {
@@ -166,9 +166,9 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads the rest of the file after the last whole batch.
-    fn rest(&mut self) -> io::Result<()> {
+    fn read_rest(&mut self) -> io::Result<()> {
         let mut chunk = vec![0; 1 << 16];
-        while self.fill(&mut chunk)? > 0 {}
+        while self.fill_buffer(&mut chunk)? > 0 {}
         Ok(())
     }
 }

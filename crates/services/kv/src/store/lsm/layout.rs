@@ -6,7 +6,7 @@ use quorate_core::slot::Slot;
 use crate::{
     key::KEY_BYTES_MAX,
     store::{
-        Bytes, DeadlineKind, Entry, Old, Position, Stamp, Version,
+        Bytes, DeadlineKind, Entry, Position, ReplacedEntry, Stamp, Version,
         collection::{Id, Kind, NAME_BYTES_MAX},
     },
 };
@@ -19,7 +19,7 @@ pub(super) mod kind {
     pub(crate) const DATA: u8 = 3;
     pub(crate) const ROW: u8 = 4;
     /// Dropped collection whose rows are still to be removed.
-    pub(crate) const ENDED: u8 = 5;
+    pub(crate) const DROPPED: u8 = 5;
     /// Earliest deadline of the fields of a hash.
     pub(crate) const FIELD_DEADLINE: u8 = 6;
     /// Copy of the header of a value that is in a separate file and has a deadline.
@@ -62,7 +62,7 @@ const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 /// State stored with the data of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    pub(super) applied_to: Slot,
+    pub(super) applied_position: Slot,
     pub(super) keys: u64,
     /// Current generation. FLUSHALL begins a new one, which hides all earlier keys. They are then
     /// removed gradually; removing them at once would take a commit as large as the store.
@@ -77,11 +77,11 @@ pub(super) struct State {
 
 impl State {
     pub(super) const EMPTY: Self =
-        Self { applied_to: Slot::FIRST, keys: 0, generation: 0, oldest: 0, indexed: true };
+        Self { applied_position: Slot::FIRST, keys: 0, generation: 0, oldest: 0, indexed: true };
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = vec![FORMAT];
-        bytes.extend_from_slice(&self.applied_to.0.to_le_bytes());
+        bytes.extend_from_slice(&self.applied_position.0.to_le_bytes());
         bytes.extend_from_slice(&self.keys.to_le_bytes());
         bytes.extend_from_slice(&self.generation.to_le_bytes());
         bytes.extend_from_slice(&self.oldest.to_le_bytes());
@@ -99,7 +99,7 @@ impl State {
             return None;
         };
         Some(Self {
-            applied_to: Slot(u64::from_le_bytes(*slot)),
+            applied_position: Slot(u64::from_le_bytes(*slot)),
             keys: u64::from_le_bytes(*keys),
             generation: u64::from_le_bytes(*generation),
             oldest: u64::from_le_bytes(*oldest),
@@ -185,7 +185,7 @@ pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the exclusive upper bound of a collection's rows.
-pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
+pub(super) fn rows_end(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = row_key(generation, id, b"");
     // Some byte is below 255, because no generation is that high.
     while stored.pop_if(|last| *last == u8::MAX).is_some() {}
@@ -200,13 +200,13 @@ pub(super) fn parse_row_key(stored: &[u8]) -> Option<&[u8]> {
 }
 
 /// Encodes the key that marks a dropped collection.
-pub(super) fn ended_key(generation: u64, id: Id) -> Vec<u8> {
-    let mut stored = prefix(kind::ENDED, generation);
+pub(super) fn dropped_collection_key(generation: u64, id: Id) -> Vec<u8> {
+    let mut stored = prefix(kind::DROPPED, generation);
     stored.extend_from_slice(&id.to_bytes());
     stored
 }
 
-pub(super) fn parse_ended_key(stored: &[u8]) -> Option<Id> {
+pub(super) fn parse_dropped_collection_key(stored: &[u8]) -> Option<Id> {
     Id::from_bytes(stored.get(PREFIX_BYTES..)?)
 }
 
@@ -223,9 +223,9 @@ fn header(stored: &[u8]) -> Option<Stamp> {
 }
 
 /// Decodes what is stored of a key that is about to change.
-pub(super) fn old(stored: &[u8]) -> Option<Old> {
+pub(super) fn decode_replaced(stored: &[u8]) -> Option<ReplacedEntry> {
     let stamp = header(stored)?;
-    let old = Old::new(&stored[HEADER_BYTES..], stamp);
+    let old = ReplacedEntry::new(&stored[HEADER_BYTES..], stamp);
     (old.id.is_some() == stamp.kind.has_rows()).then_some(old)
 }
 

@@ -19,7 +19,7 @@ use crate::{
     key::Key,
     store::{
         DeadlineKind, Position, Stamp,
-        collection::{Id, next_in},
+        collection::{Id, earliest_field_deadline},
     },
 };
 
@@ -32,16 +32,16 @@ impl LsmStore {
         self.newest_generation += 1;
         let generation = self.newest_generation;
         // Unsent changes are dropped; those in flight belong to the old state.
-        self.waiting.clear();
-        self.state = self.sent;
-        self.wanted = self.wanted.min(self.sent.applied_to);
-        self.blind = RefCell::default();
-        self.active = Changes::of_load(self.sent, generation);
+        self.waiting_changes.clear();
+        self.state = self.sent_state;
+        self.requested_sync = self.requested_sync.min(self.sent_state.applied_position);
+        self.blind_writes = RefCell::default();
+        self.active_changes = Changes::for_load(self.sent_state, generation);
         // Until the writer has looked them up, the state in flight may count existing keys as new.
-        if let Some(frozen) = &self.frozen {
-            self.active.uncertain.clone_from(&frozen.uncertain);
+        if let Some(frozen) = &self.frozen_changes {
+            self.active_changes.uncounted_groups.clone_from(&frozen.uncounted_groups);
         }
-        (self.cleared, self.dirty) = (false, true);
+        (self.needs_purge, self.has_uncommitted) = (false, true);
         self.begin_deadlines();
         self.loading = Some(Load { generation, keys: 0 });
         Ok(())
@@ -56,14 +56,14 @@ impl LsmStore {
         let load = self.loading.as_mut().ok_or(LoadError::NotLoading)?;
         load.keys += 1;
         let key = key.bytes();
-        self.active.put(Position::of(key), key, value, stamp);
-        let deadlines = [stamp.deadline, next_in(stamp.kind, value)];
+        self.active_changes.put(Position::of(key), key, value, stamp);
+        let deadlines = [stamp.deadline, earliest_field_deadline(stamp.kind, value)];
         for (of, deadline) in DeadlineKind::BOTH.into_iter().zip(deadlines) {
             if let Some(deadline) = deadline {
-                self.active.set_deadline(of, key, deadline, true);
+                self.active_changes.set_deadline(of, key, deadline, true);
             }
         }
-        self.send_some()
+        self.send_full_layers()
     }
 
     pub(super) fn load_one_row(
@@ -75,25 +75,25 @@ impl LsmStore {
         if self.loading.is_none() {
             return Err(LoadError::NotLoading);
         }
-        self.active.set_row(id, name, Some(value));
-        self.send_some()
+        self.active_changes.set_row(id, name, Some(value));
+        self.send_full_layers()
     }
 
-    fn send_some(&mut self) -> Result<(), LoadError> {
-        if self.held() == 0 {
+    fn send_full_layers(&mut self) -> Result<(), LoadError> {
+        if self.buffered_multiple() == 0 {
             return Ok(());
         }
         self.handle_writer_events();
-        if self.held() >= SLOW {
-            self.brake();
+        if self.buffered_multiple() >= SLOW {
+            self.delay_commit();
         }
         let load = self.loading.ok_or(LoadError::NotLoading)?;
-        let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
-        if takes && self.frozen.is_none() {
+        let takes = matches!(self.condition, Condition::Well | Condition::WaitingForDisk(_));
+        if takes && self.frozen_changes.is_none() {
             // The tree stays in its old state.
-            let next = Changes::of_load(self.sent, load.generation);
-            let full = Arc::new(mem::replace(&mut self.active, next));
-            self.frozen = Some(Arc::clone(&full));
+            let next = Changes::for_load(self.sent_state, load.generation);
+            let full = Arc::new(mem::replace(&mut self.active_changes, next));
+            self.frozen_changes = Some(Arc::clone(&full));
             self.writer.write(full);
         }
         Ok(())
@@ -107,29 +107,29 @@ impl LsmStore {
         let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
         let mut old: BTreeSet<_> = stored.map(|(key, _)| key[1..].to_vec()).collect();
         self.must_be_open()?;
-        old.extend(self.frozen.iter().flat_map(|layer| layer.meta.keys().cloned()));
+        old.extend(self.frozen_changes.iter().flat_map(|layer| layer.meta.keys().cloned()));
         let gone = old.into_iter().map(|key| MetaChange { key, value: None });
-        self.active.commit(&gone.collect::<Vec<_>>());
-        self.active.commit(meta);
+        self.active_changes.commit(&gone.collect::<Vec<_>>());
+        self.active_changes.commit(meta);
         self.state = State {
-            applied_to: at,
+            applied_position: at,
             keys: load.keys,
             generation: load.generation,
-            oldest: self.sent.oldest,
+            oldest: self.sent_state.oldest,
             indexed: true,
         };
-        self.synced = self.synced.map(|synced| synced.min(at));
-        self.wanted = self.wanted.min(at);
+        self.synced_position = self.synced_position.map(|synced| synced.min(at));
+        self.requested_sync = self.requested_sync.min(at);
         // The old generation has ended, but still takes space.
-        (self.cleared, self.dirty) = (true, false);
-        self.drain();
+        (self.needs_purge, self.has_uncommitted) = (true, false);
+        self.write_all_changes();
         Ok(())
     }
 
     fn must_be_open(&self) -> Result<(), LoadError> {
-        match self.misread.get() {
+        match self.first_failed_read.get() {
             Some(failure) => Err(LoadError::Storage(failure.to_string())),
-            None if self.tree.is_none() || self.back.is_some() => {
+            None if self.tree.is_none() || self.reopened_with_loss.is_some() => {
                 Err(LoadError::Storage(self.condition.to_string()))
             }
             None => Ok(()),

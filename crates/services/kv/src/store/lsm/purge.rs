@@ -18,7 +18,10 @@ use fjall::Slice;
 
 use super::{
     failure::Failure,
-    layout::{State, behind_rows, ended_key, kind, parse_ended_key, prefix, row_key},
+    layout::{
+        State, dropped_collection_key, kind, parse_dropped_collection_key, prefix, row_key,
+        rows_end,
+    },
     tree::Tree,
 };
 
@@ -36,7 +39,7 @@ pub(super) enum Stage {
     /// Drop whole tables.
     Drop,
     /// Merge the other tables.
-    Merge,
+    MergeTables,
     /// Remove the remaining keys.
     Keys,
     /// Free the files of the former tables.
@@ -55,14 +58,14 @@ pub(super) struct Purge {
     left: Option<u64>,
     purged_below: Arc<AtomicU64>,
     /// True if the current generation may have dropped collections.
-    ended: bool,
+    may_have_dropped: bool,
     /// Dropped collection from which to continue. Starting over would be slow, as searches walk
     /// over removed entries for a while.
-    ended_from: Vec<u8>,
+    continue_from: Vec<u8>,
     /// Row of that collection from which to continue.
     rows_from: Vec<u8>,
     /// True if the purge stopped because the data to remove cannot be read.
-    given_up: bool,
+    has_given_up: bool,
 }
 
 pub(super) enum PurgeStep {
@@ -73,7 +76,7 @@ pub(super) enum PurgeStep {
     /// Rows of a dropped collection were removed. Contains the stored keys from which to continue.
     Rows(Vec<u8>, Vec<u8>),
     /// No dropped collections are left after the current position.
-    Nothing,
+    NoneLeft,
 }
 
 impl Purge {
@@ -86,19 +89,19 @@ impl Purge {
             below: generation,
             left: (newest > generation).then_some(newest),
             purged_below,
-            ended: true,
-            ended_from: Vec::new(),
+            may_have_dropped: true,
+            continue_from: Vec::new(),
             rows_from: Vec::new(),
-            given_up: false,
+            has_given_up: false,
         }
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.given_up || (!self.ended && self.generations_are_done())
+        self.has_given_up || (!self.may_have_dropped && self.generations_are_done())
     }
 
     pub(super) fn give_up(&mut self) {
-        self.given_up = true;
+        self.has_given_up = true;
     }
 
     fn generations_are_done(&self) -> bool {
@@ -109,7 +112,7 @@ impl Purge {
     /// starts over, as they may precede the current position.
     pub(super) fn begin(&mut self, below: u64, ended: bool) {
         if ended || self.below != below {
-            self.look_for_ended();
+            self.look_for_dropped();
         }
         if self.below != below {
             self.below = below;
@@ -122,16 +125,16 @@ impl Purge {
         self.from.clear();
     }
 
-    fn look_for_ended(&mut self) {
-        self.ended = true;
-        self.ended_from.clear();
+    fn look_for_dropped(&mut self) {
+        self.may_have_dropped = true;
+        self.continue_from.clear();
         self.rows_from.clear();
     }
 
     /// Restarts the purge for a newly opened tree.
     pub(super) fn restart(&mut self, state: State, newest: u64) {
-        self.look_for_ended();
-        self.given_up = false;
+        self.look_for_dropped();
+        self.has_given_up = false;
         self.begin_generations();
         self.below = state.generation;
         self.left = (newest > state.generation).then_some(newest);
@@ -143,7 +146,7 @@ impl Purge {
     }
 
     /// Returns whether the next step needs more space than a list of tables.
-    pub(super) fn needs_room(&self) -> bool {
+    pub(super) fn needs_free_space(&self) -> bool {
         !self.is_at(Stage::Drop)
     }
 
@@ -151,7 +154,7 @@ impl Purge {
     pub(super) fn is_ready(&self, tree: &Tree) -> Result<bool, Failure> {
         Ok(tree.is_free()?
             // A table that is being written would not be merged.
-            && (!self.is_at(Stage::Merge) || tree.has_tables()?)
+            && (!self.is_at(Stage::MergeTables) || tree.has_tables()?)
             // A snapshot would keep the files.
             && !(self.is_at(Stage::Free) && tree.is_pinned()))
     }
@@ -163,10 +166,10 @@ impl Purge {
             _ if self.generations_are_done() => return self.step_rows(tree),
             Stage::Drop if trusted && tree.disk_space() >= SMALL_BYTES => {
                 self.drop_tables(tree)?;
-                Some(Stage::Merge)
+                Some(Stage::MergeTables)
             }
             Stage::Drop => Some(Stage::Keys),
-            Stage::Merge => {
+            Stage::MergeTables => {
                 if tree.table_bytes() <= MERGED_BYTES_MAX.min(room) {
                     tree.merge_tables()?;
                     // lsm-tree drops only those value files that were dead before the merge.
@@ -193,7 +196,7 @@ impl Purge {
     /// that reappear belong to generations that are never read again, and are removed later.
     fn drop_tables(&self, tree: &Tree) -> Result<(), Failure> {
         tree.sync()?;
-        tree.leave_out(self.below);
+        tree.drop_generations_below(self.below);
         self.ranges().try_for_each(|range| tree.drop_tables(range))
     }
 
@@ -205,7 +208,7 @@ impl Purge {
             kind::DEADLINE,
             kind::DATA,
             kind::ROW,
-            kind::ENDED,
+            kind::DROPPED,
             kind::FIELD_DEADLINE,
             kind::APART_HEADER,
         ];
@@ -218,17 +221,17 @@ impl Purge {
 
     fn step_rows(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
         let generation = self.below;
-        let first = prefix(kind::ENDED, generation).max(self.ended_from.clone());
-        let mut ended = tree.keys(first..prefix(kind::ENDED, generation + 1));
+        let first = prefix(kind::DROPPED, generation).max(self.continue_from.clone());
+        let mut ended = tree.keys(first..prefix(kind::DROPPED, generation + 1));
         let Some(marker) = ended.next().transpose()? else {
-            return Ok(PurgeStep::Nothing);
+            return Ok(PurgeStep::NoneLeft);
         };
-        let id = parse_ended_key(&marker)
+        let id = parse_dropped_collection_key(&marker)
             .ok_or_else(|| Failure::damaged("an ended collection makes no sense"))?;
         let first = row_key(generation, id, b"").max(self.rows_from.clone());
-        let rows = tree.keys(first..behind_rows(generation, id));
+        let rows = tree.keys(first..rows_end(generation, id));
         let mut keys: Vec<Slice> = rows.take(PURGED_MAX).collect::<Result<_, _>>()?;
-        let marker = ended_key(generation, id);
+        let marker = dropped_collection_key(generation, id);
         let last = keys.last().map(|key| key.to_vec());
         let rows_from = match last {
             Some(last) if keys.len() == PURGED_MAX => last,
@@ -262,16 +265,16 @@ impl Purge {
         })
     }
 
-    pub(super) fn went(&mut self, to: PurgeStep) {
+    pub(super) fn record_step(&mut self, to: PurgeStep) {
         match to {
-            PurgeStep::Nothing => self.ended = false,
+            PurgeStep::NoneLeft => self.may_have_dropped = false,
             PurgeStep::Rows(ended_from, rows_from) => {
-                (self.ended_from, self.rows_from) = (ended_from, rows_from);
+                (self.continue_from, self.rows_from) = (ended_from, rows_from);
             }
             PurgeStep::Generations(key) => self.from = key,
             PurgeStep::Stage(Some(stage)) => {
                 self.stage = stage;
-                self.dropped |= stage == Stage::Merge;
+                self.dropped |= stage == Stage::MergeTables;
             }
             PurgeStep::Stage(None) => {
                 self.begin_generations();
@@ -304,14 +307,14 @@ mod tests {
                 LsmStore,
                 disk::{Access, Disk, DiskSpace, RealDisk},
                 layout::{STATE_KEY, data_key, deadline_key},
-                tree::{Home, Opened},
+                tree::{OpenedTree, TreeLocation},
             },
         },
     };
 
-    fn opened_on(folder: &tempfile::TempDir, disk: Arc<dyn Disk>) -> Opened {
+    fn opened_on(folder: &tempfile::TempDir, disk: Arc<dyn Disk>) -> OpenedTree {
         let path = folder.path().join("tree");
-        let home = Home { path, disk, files_max: 16, cache_bytes: 1 << 20 };
+        let home = TreeLocation { path, disk, files_max: 16, cache_bytes: 1 << 20 };
         Tree::open(&home, None).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
@@ -413,9 +416,9 @@ mod tests {
         let tree = opened(&folder);
         fill_tables(&tree);
         let before = tree.disk_space();
-        let past = tree.past();
+        let past = tree.tree_snapshot();
         let mut purge = Purge::new(1, 1, Arc::default());
-        purge.went(purge.step(&tree, true, u64::MAX).unwrap());
+        purge.record_step(purge.step(&tree, true, u64::MAX).unwrap());
         assert!(tree.disk_space() < before / 100, "tables and values are dropped at once");
         assert_eq!(tree.range(data()).count(), 0);
         flush(&tree);
@@ -431,8 +434,8 @@ mod tests {
     }
 
     impl Disk for Syncs {
-        fn room(&self, folder: &Path) -> std::io::Result<DiskSpace> {
-            RealDisk.room(folder)
+        fn free_space(&self, folder: &Path) -> std::io::Result<DiskSpace> {
+            RealDisk.free_space(folder)
         }
 
         fn try_writing(&self, folder: &Path) -> std::io::Result<()> {
@@ -463,7 +466,7 @@ mod tests {
             assert_eq!(tree.disk_space() < before / 100, trusted);
             drop(tree);
             fs::write(&path, &*disk.synced.lock().unwrap()).unwrap();
-            let Opened { tree, state, .. } = opened_on(&folder, Arc::new(RealDisk));
+            let OpenedTree { tree, state, .. } = opened_on(&folder, Arc::new(RealDisk));
             assert_eq!(state.generation, u64::from(trusted));
             assert!(trusted || tree.keys(data()).count() == LARGE);
         }
@@ -486,25 +489,25 @@ mod tests {
             let mut steps = 0;
             while !purge.is_done() {
                 let went = purge.step(&tree, true, u64::MAX).unwrap();
-                purge.went(went);
+                purge.record_step(went);
                 steps += 1;
             }
             steps
         };
         assert_eq!(run(&mut purge), 1, "nothing ended");
-        tree.insert(ended_key(4, id(2)), &[]);
-        tree.insert(ended_key(4, id(3)), &[]);
-        tree.insert(ended_key(4, id(5)), &[]);
+        tree.insert(dropped_collection_key(4, id(2)), &[]);
+        tree.insert(dropped_collection_key(4, id(3)), &[]);
+        tree.insert(dropped_collection_key(4, id(5)), &[]);
         purge.begin(4, true);
         assert_eq!(run(&mut purge), 1 + 4 + 1 + 1);
         assert_eq!(tree.entries().unwrap(), 2 * 7);
         // Collections created early may be dropped late.
-        tree.insert(ended_key(4, id(1)), &[]);
+        tree.insert(dropped_collection_key(4, id(1)), &[]);
         purge.begin(4, true);
         run(&mut purge);
         assert_eq!(tree.entries().unwrap(), 7);
         // A purge created after a restart also finds such a collection.
-        tree.insert(ended_key(4, id(4)), &[]);
+        tree.insert(dropped_collection_key(4, id(4)), &[]);
         run(&mut Purge::new(4, 4, Arc::new(AtomicU64::new(4))));
         assert_eq!(tree.entries().unwrap(), 0);
     }
@@ -529,7 +532,7 @@ mod tests {
         let mut purge = Purge::new(1, 1, Arc::default());
         let step = |purge: &mut Purge| {
             let last = purge.step(&tree, true, u64::MAX).unwrap();
-            purge.went(last);
+            purge.record_step(last);
         };
         // The first steps remove all deadlines of the first generation, then some of its keys.
         fill(&tree, 0, PURGED_MAX as u64 + 1);

@@ -21,7 +21,7 @@ const RESERVE_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Renewal {
     /// Applied position of the old store.
-    to: Slot,
+    old_position: Slot,
     /// Path to which the old store was moved.
     aside: Option<PathBuf>,
 }
@@ -51,9 +51,9 @@ impl LsmStore {
             }
             Err(error) => return Err(format!("the store cannot be set aside: {error}")),
         }
-        self.renewal = Some(Renewal { to: self.state.applied_to, aside: None });
+        self.renewal = Some(Renewal { old_position: self.state.applied_position, aside: None });
         // [store-1] The synced data is only in the old store.
-        self.synced = None;
+        self.synced_position = None;
         self.close_for_reopen(WHY.to_owned(), Some(WHY.to_owned()));
         Ok(())
     }
@@ -70,18 +70,24 @@ impl LsmStore {
     }
 
     /// Syncs the new store once it has reached the old position.
-    pub(super) fn go_on_renewing(&mut self) {
-        let far =
-            |renewal: &Renewal| renewal.aside.is_some() && self.state.applied_to >= renewal.to;
-        if self.renewal.as_ref().is_some_and(|renewal| far(renewal) && self.wanted < renewal.to) {
-            self.want_sync();
+    pub(super) fn continue_renewal(&mut self) {
+        let far = |renewal: &Renewal| {
+            renewal.aside.is_some() && self.state.applied_position >= renewal.old_position
+        };
+        if self
+            .renewal
+            .as_ref()
+            .is_some_and(|renewal| far(renewal) && self.requested_sync < renewal.old_position)
+        {
+            self.request_sync();
         }
     }
 
     /// Removes the old store and ends the renewal, if the new one is synced up to the old position.
     pub(super) fn end_renewal(&mut self, synced_to: Slot) {
-        let ended =
-            self.renewal.take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.to);
+        let ended = self
+            .renewal
+            .take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.old_position);
         if let Some(aside) = ended.and_then(|renewal| renewal.aside) {
             self.writer.remove(aside);
         }

@@ -33,15 +33,15 @@ enum Report {
 
 #[derive(Debug)]
 pub(super) struct Scrub {
-    told: Receiver<Report>,
+    reports: Receiver<Report>,
     /// Channel whose disconnection ends the thread.
-    wanted: Option<Sender<()>>,
+    stop_on_drop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Scrub {
     fn drop(&mut self) {
-        self.wanted = None;
+        self.stop_on_drop = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -53,24 +53,24 @@ impl Scrub {
         let (tell, told) = channel();
         let (wanted, wants) = channel();
         let work = Scrubber {
-            tell,
-            wants,
+            reports: tell,
+            stop_signal: wants,
             bytes_per_second: bytes_per_second.max(1),
-            owed: Duration::ZERO,
+            pending_delay: Duration::ZERO,
         };
         let thread =
             thread::Builder::new().name("scrub".to_owned()).spawn(move || work.run(files))?;
-        Ok(Self { told, wanted: Some(wanted), thread: Some(thread) })
+        Ok(Self { reports: told, stop_on_drop: Some(wanted), thread: Some(thread) })
     }
 }
 
 struct Scrubber {
-    tell: Sender<Report>,
+    reports: Sender<Report>,
     /// Channel without messages. Its disconnection ends the thread.
-    wants: Receiver<()>,
+    stop_signal: Receiver<()>,
     bytes_per_second: u64,
     /// Delay that is due before the next read, to limit the rate.
-    owed: Duration,
+    pending_delay: Duration,
 }
 
 struct Stopped;
@@ -86,7 +86,7 @@ impl Scrubber {
                 Ok(Err(why)) => why,
                 Err(Stopped) => return,
             };
-            if self.tell.send(Report::Suspect(file, suspicion)).is_err() {
+            if self.reports.send(Report::Suspect(file, suspicion)).is_err() {
                 return;
             }
         }
@@ -108,8 +108,8 @@ impl Scrubber {
                 Ok(bytes) => {
                     hasher.update(&buffer[..bytes]);
                     let seconds = bytes as f64 / self.bytes_per_second as f64;
-                    self.owed = Duration::from_secs_f64(seconds);
-                    self.tell.send(Report::Read(bytes as u64)).map_err(|_| Stopped)?;
+                    self.pending_delay = Duration::from_secs_f64(seconds);
+                    self.reports.send(Report::Read(bytes as u64)).map_err(|_| Stopped)?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Ok(Err(error.to_string())),
@@ -123,8 +123,8 @@ impl Scrubber {
 
     /// Delays the next read to keep to the configured rate.
     fn pause(&mut self) -> Result<(), Stopped> {
-        let owed = std::mem::take(&mut self.owed);
-        match self.wants.recv_timeout(owed) {
+        let owed = std::mem::take(&mut self.pending_delay);
+        match self.stop_signal.recv_timeout(owed) {
             Err(RecvTimeoutError::Disconnected) => Err(Stopped),
             Ok(()) | Err(RecvTimeoutError::Timeout) => Ok(()),
         }
@@ -147,7 +147,7 @@ fn open(path: &Path) -> io::Result<File> {
 pub(super) struct Suspicion {
     failures: u32,
     /// True if a scrub should read the files.
-    stands: bool,
+    wants_scrub: bool,
 }
 
 impl Suspicion {
@@ -155,13 +155,13 @@ impl Suspicion {
     /// fails on a disk that rejects writes, and damage is reported only once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
-        self.stands |= self.failures.is_power_of_two();
+        self.wants_scrub |= self.failures.is_power_of_two();
     }
 }
 
 impl LsmStore {
     pub(super) fn suspects_damage(&self) -> bool {
-        self.suspicion.stands && self.tree.is_some()
+        self.suspicion.wants_scrub && self.tree.is_some()
     }
 
     /// Starts a scrub of all current files. Replaces one in progress.
@@ -183,7 +183,7 @@ impl LsmStore {
         };
         scrubbed.goes_on = scrub.thread.as_ref().is_some_and(|thread| !thread.is_finished());
         let mut suspects = Vec::new();
-        for told in scrub.told.try_iter() {
+        for told in scrub.reports.try_iter() {
             match told {
                 Report::Read(bytes) => scrubbed.bytes += bytes,
                 Report::Suspect(file, why) => suspects.push((file, why)),
@@ -202,7 +202,7 @@ impl LsmStore {
         scrubbed.damaged.extend(damaged);
         if !scrubbed.goes_on {
             self.scrub = None;
-            self.suspicion.stands = false;
+            self.suspicion.wants_scrub = false;
         }
         scrubbed
     }

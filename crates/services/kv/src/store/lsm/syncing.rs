@@ -6,32 +6,36 @@ use quorate_core::slot::Slot;
 use super::LsmStore;
 
 impl LsmStore {
-    pub(super) fn want_sync(&mut self) {
+    pub(super) fn request_sync(&mut self) {
         if self.loading.is_none() {
-            self.wanted = self.wanted.max(self.state.applied_to);
+            self.requested_sync = self.requested_sync.max(self.state.applied_position);
         }
         self.handle_writer_events();
-        self.go_on_syncing();
+        self.continue_sync();
     }
 
     /// Takes the next step towards the requested position, if one is possible now.
-    pub(super) fn go_on_syncing(&mut self) {
-        let synced = self.synced.unwrap_or(Slot::FIRST);
-        if self.wanted <= synced || self.syncing || self.frozen.is_some() || self.tree.is_none() {
+    pub(super) fn continue_sync(&mut self) {
+        let synced = self.synced_position.unwrap_or(Slot::FIRST);
+        if self.requested_sync <= synced
+            || self.is_syncing
+            || self.frozen_changes.is_some()
+            || self.tree.is_none()
+        {
             return;
         }
-        if self.sent.applied_to >= self.wanted {
-            self.syncing = true;
-            self.writer.sync(self.sent.applied_to);
-        } else if self.can_write() && !(self.waiting.is_empty() && self.dirty) {
-            self.freeze();
+        if self.sent_state.applied_position >= self.requested_sync {
+            self.is_syncing = true;
+            self.writer.sync(self.sent_state.applied_position);
+        } else if self.can_write() && !(self.waiting_changes.is_empty() && self.has_uncommitted) {
+            self.freeze_oldest_changes();
         }
     }
 
-    pub(super) fn on_synced(&mut self, to: Slot) {
-        self.syncing = false;
+    pub(super) fn handle_synced(&mut self, to: Slot) {
+        self.is_syncing = false;
         // Stays `None` without a tree.
-        self.synced = self.synced.map(|synced| synced.max(to));
+        self.synced_position = self.synced_position.map(|synced| synced.max(to));
         self.end_renewal(to);
     }
 }

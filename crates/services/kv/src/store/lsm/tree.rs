@@ -54,7 +54,7 @@ const KEYSPACES: &str = "keyspaces";
 pub(super) const CACHE_BYTES: u64 = 64 << 20;
 
 #[derive(Clone, Debug)]
-pub(super) struct Home {
+pub(super) struct TreeLocation {
     pub(super) path: PathBuf,
     pub(super) disk: Arc<dyn Disk>,
     /// Maximum number of files kept open between reads.
@@ -71,24 +71,24 @@ pub(super) struct Tree {
     /// Number of open snapshots.
     pins: Arc<AtomicUsize>,
     /// Lowest generation that compactions keep.
-    ended_below: Arc<AtomicU64>,
-    has: Arc<Has>,
+    first_kept_generation: Arc<AtomicU64>,
+    entry_kinds: Arc<EntryKinds>,
 }
 
 /// Kinds of entries that the tree may contain in any generation.
 #[derive(Debug, Default)]
-struct Has {
+struct EntryKinds {
     deadlines: AtomicBool,
     rows: AtomicBool,
 }
 
-pub(super) struct Opened {
+pub(super) struct OpenedTree {
     pub(super) tree: Tree,
     pub(super) state: State,
     /// Highest generation ever begun.
     pub(super) newest_generation: u64,
     /// Description of data that was cut off or set aside as damaged.
-    pub(super) note: Option<String>,
+    pub(super) loss_description: Option<String>,
     /// Path to which damaged data was moved.
     pub(super) aside: Option<PathBuf>,
 }
@@ -97,7 +97,10 @@ impl Tree {
     /// Opens or creates the tree. If a power loss damaged the end of the journal, cuts it after the
     /// last whole batch. Sets the tree aside if it has other damage, or for the reason given in
     /// `distrusted`.
-    pub(super) fn open(home: &Home, distrusted: Option<&str>) -> Result<Opened, Failure> {
+    pub(super) fn open(
+        home: &TreeLocation,
+        distrusted: Option<&str>,
+    ) -> Result<OpenedTree, Failure> {
         let path = &home.path;
         let damage = match distrusted {
             Some(why) => why.to_owned(),
@@ -116,33 +119,33 @@ impl Tree {
             let aside = aside.display();
             format!("{damage}; moved to {aside}, to be rebuilt from the log")
         });
-        Ok(Opened { note, aside, ..opened })
+        Ok(OpenedTree { loss_description: note, aside, ..opened })
     }
 
     /// [store-1] Repairs and opens a tree with damage at the end of its journal.
-    fn open_cut(home: &Home, damage: String) -> Result<Opened, Failure> {
-        let Some(cut) = journal::cut(&home.path)? else {
+    fn open_cut(home: &TreeLocation, damage: String) -> Result<OpenedTree, Failure> {
+        let Some(cut) = journal::truncate_newest_journal(&home.path)? else {
             return Err(Failure::Damaged(damage.into()));
         };
         let opened = Self::open_as_it_is(home)?;
         let note = Some(format!("{damage}; {cut}"));
-        Ok(Opened { note, ..opened })
+        Ok(OpenedTree { loss_description: note, ..opened })
     }
 
     /// Creates a tree. Damage in a new tree is reported as a fault of the disk.
-    fn make(home: &Home) -> Result<Opened, Failure> {
+    fn make(home: &TreeLocation) -> Result<OpenedTree, Failure> {
         Self::open_as_it_is(home).map_err(|failure| match failure {
             Failure::Damaged(detail) => {
                 // The folder has no data, and the next attempt must not set it aside.
                 let _ = fs::remove_dir_all(&home.path);
-                Failure::NewIsDamaged(detail)
+                Failure::NewDataDamaged(detail)
             }
             failure => failure,
         })
     }
 
-    fn open_as_it_is(home: &Home) -> Result<Opened, Failure> {
-        let Home { path, disk, files_max, cache_bytes } = home;
+    fn open_as_it_is(home: &TreeLocation) -> Result<OpenedTree, Failure> {
+        let TreeLocation { path, disk, files_max, cache_bytes } = home;
         disk.allows(Access::Open)?;
         if is_unfinished(path)? {
             // An unfinished folder contains no data yet.
@@ -157,8 +160,8 @@ impl Tree {
             keyspace,
             disk,
             pins: Arc::default(),
-            ended_below,
-            has: Arc::default(),
+            first_kept_generation: ended_below,
+            entry_kinds: Arc::default(),
         };
         let has_deadlines = tree.find_kinds()?;
         let state = match tree.get(&STATE_KEY)? {
@@ -174,11 +177,11 @@ impl Tree {
         };
         let begun = tree.get(&NEWEST_KEY)?;
         let begun = begun.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
-        Ok(Opened {
+        Ok(OpenedTree {
             tree,
             state,
             newest_generation: state.generation.max(begun.unwrap_or(0)),
-            note: None,
+            loss_description: None,
             aside: None,
         })
     }
@@ -264,12 +267,12 @@ impl Tree {
     }
 
     /// Returns a snapshot, which keeps the tree open.
-    pub(super) fn past(&self) -> Past {
-        Past {
+    pub(super) fn tree_snapshot(&self) -> TreeSnapshot {
+        TreeSnapshot {
             snapshot: self.database.snapshot(),
             keyspace: self.keyspace.clone(),
             disk: Arc::clone(&self.disk),
-            _pin: Pin::new(&self.pins),
+            _pin: SnapshotPin::new(&self.pins),
         }
     }
 
@@ -291,8 +294,8 @@ impl Tree {
 
     /// Lets compactions omit generations below `below`. As with dropped tables, their entries are
     /// gone at once, except from snapshots.
-    pub(super) fn leave_out(&self, below: u64) {
-        self.ended_below.store(below, Ordering::Release);
+    pub(super) fn drop_generations_below(&self, below: u64) {
+        self.first_kept_generation.store(below, Ordering::Release);
     }
 
     /// Merges all tables into new ones.
@@ -322,7 +325,7 @@ impl Tree {
     }
 
     pub(super) fn room(&self, folder: &Path) -> io::Result<DiskSpace> {
-        self.disk.room(folder)
+        self.disk.free_space(folder)
     }
 
     /// Returns the size of the tree's files without the journal.
@@ -336,30 +339,30 @@ impl Tree {
     }
 }
 
-pub(super) struct Past {
+pub(super) struct TreeSnapshot {
     snapshot: Snapshot,
     keyspace: Keyspace,
     disk: Arc<dyn Disk>,
-    _pin: Pin,
+    _pin: SnapshotPin,
 }
 
 /// Reference of a snapshot, counted while it exists.
-struct Pin(Arc<AtomicUsize>);
+struct SnapshotPin(Arc<AtomicUsize>);
 
-impl Pin {
+impl SnapshotPin {
     fn new(pins: &Arc<AtomicUsize>) -> Self {
         pins.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(pins))
     }
 }
 
-impl Drop for Pin {
+impl Drop for SnapshotPin {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Past {
+impl TreeSnapshot {
     pub(super) fn range(
         &self,
         range: Range<Vec<u8>>,
@@ -400,7 +403,7 @@ fn recover(
     cache_bytes: u64,
     ended_below: &Arc<AtomicU64>,
 ) -> Result<(Database, Keyspace), Failure> {
-    let filter: Arc<dyn filter::Factory> = Arc::new(Ended(Arc::clone(ended_below)));
+    let filter: Arc<dyn filter::Factory> = Arc::new(GenerationFilter(Arc::clone(ended_below)));
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
         // The default of fjall is 900 open files, whatever the process limit.
         let files_max = files_max.max(FILES_MIN);
@@ -420,21 +423,21 @@ fn recover(
 }
 
 /// Compaction filter that drops generations below the contained one.
-struct Ended(Arc<AtomicU64>);
+struct GenerationFilter(Arc<AtomicU64>);
 
-impl filter::Factory for Ended {
+impl filter::Factory for GenerationFilter {
     fn name(&self) -> &'static str {
         "ended generations"
     }
 
     fn make_filter(&self, _: &filter::Context) -> Box<dyn filter::CompactionFilter> {
-        Box::new(EndedBelow(self.0.load(Ordering::Acquire)))
+        Box::new(GenerationFilterFactory(self.0.load(Ordering::Acquire)))
     }
 }
 
-struct EndedBelow(u64);
+struct GenerationFilterFactory(u64);
 
-impl filter::CompactionFilter for EndedBelow {
+impl filter::CompactionFilter for GenerationFilterFactory {
     fn filter_item(
         &mut self,
         item: filter::ItemAccessor<'_>,
@@ -514,13 +517,13 @@ mod tests {
         const ROWS: u32 = 100_000;
         const PARTS: u32 = 8;
         let folder = tempfile::tempdir().unwrap();
-        let home = Home {
+        let home = TreeLocation {
             path: folder.path().to_owned(),
             disk: Arc::new(RealDisk),
             files_max: 16,
             cache_bytes: 1 << 10,
         };
-        let Ok(Opened { tree, .. }) = Tree::open(&home, None) else {
+        let Ok(OpenedTree { tree, .. }) = Tree::open(&home, None) else {
             panic!("a new folder can be opened")
         };
         let key = |number: u32| [b"row ", &number.to_be_bytes()[..]].concat();

@@ -8,8 +8,8 @@ use std::{
 use quorate_replica::service::Health;
 
 use super::{
-    FULL, LsmStore, SLOW, changes::Changes, condition::Condition, failure::Failure,
-    scrub::Suspicion, tree::Opened, writer::Event,
+    LsmStore, SLOW, STOP_AT_MULTIPLE, changes::Changes, condition::Condition, failure::Failure,
+    scrub::Suspicion, tree::OpenedTree, writer::Event,
 };
 
 /// Number of failed reads in one process after which the tree is no longer trusted.
@@ -17,22 +17,22 @@ const FAILED_READS_MAX: u32 = 2;
 
 impl LsmStore {
     /// Handles the writer's events and failed reads. Returns the health of the store.
-    pub(super) fn look_after_tree(&mut self) -> Health {
+    pub(super) fn handle_tree_events(&mut self) -> Health {
         self.handle_writer_events();
-        self.on_misread();
-        if let Some(note) = self.back.take() {
+        self.handle_failed_read();
+        if let Some(note) = self.reopened_with_loss.take() {
             return Health::Back(note);
         }
-        self.go_on_renewing();
-        self.go_on_syncing();
-        let much = if self.loading.is_some() { SLOW } else { FULL };
-        let full = self.held() >= much;
+        self.continue_renewal();
+        self.continue_sync();
+        let much = if self.loading.is_some() { SLOW } else { STOP_AT_MULTIPLE };
+        let full = self.buffered_multiple() >= much;
         match &self.condition {
             condition if self.tree.is_none() => Health::Down(condition.to_string()),
-            Condition::Well if full && self.frozen.is_some() => Health::Behind,
+            Condition::Well if full && self.frozen_changes.is_some() => Health::Behind,
             Condition::Well => Health::Well,
-            Condition::Waiting(_) if !full => Health::Strained(self.condition.to_string()),
-            Condition::Waiting(_) | Condition::Failed(_) | Condition::Closed(_) => {
+            Condition::WaitingForDisk(_) if !full => Health::Strained(self.condition.to_string()),
+            Condition::WaitingForDisk(_) | Condition::Failed(_) | Condition::Closed(_) => {
                 Health::Stuck(self.condition.to_string())
             }
         }
@@ -40,26 +40,28 @@ impl LsmStore {
 
     pub(super) fn handle_writer_events(&mut self) {
         while let Some(event) = self.writer.event() {
-            self.on_event(event);
+            self.handle_event(event);
         }
     }
 
-    pub(super) fn on_event(&mut self, event: Event) {
+    pub(super) fn handle_event(&mut self, event: Event) {
         match event {
             Event::Written => {
                 self.condition = Condition::Well;
-                if let Some(written) = &self.frozen {
-                    self.sent = written.exact_state();
+                if let Some(written) = &self.frozen_changes {
+                    self.sent_state = written.exact_state();
                 }
-                self.blind.get_mut().count(&self.dead);
-                if let Some(outdated) = mem::replace(&mut self.settled, self.frozen.take()) {
+                self.blind_writes.get_mut().count(&self.expired_keys);
+                if let Some(outdated) =
+                    mem::replace(&mut self.written_changes, self.frozen_changes.take())
+                {
                     self.writer.free(outdated);
                 }
             }
-            Event::Synced(to) => self.on_synced(to),
-            Event::Waiting(why) => match &mut self.condition {
+            Event::Synced(to) => self.handle_synced(to),
+            Event::WriteDelayed(why) => match &mut self.condition {
                 Condition::Failed(known) => *known = why,
-                condition => *condition = Condition::Waiting(why),
+                condition => *condition = Condition::WaitingForDisk(why),
             },
             Event::Failed { why, in_the_background } => {
                 self.condition = Condition::Failed(why);
@@ -94,26 +96,27 @@ impl LsmStore {
 
     /// Continues with a newly opened tree. Changes in memory are dropped, since they are in the log
     /// or in the snapshot that was being loaded.
-    fn begin_anew(&mut self, opened: Opened) {
-        let Opened { tree, state, newest_generation, note, aside } = opened;
+    fn begin_anew(&mut self, opened: OpenedTree) {
+        let OpenedTree { tree, state, newest_generation, loss_description: note, aside } = opened;
         self.forget_tree();
         self.tree = Some(tree);
-        (self.state, self.sent) = (state, state);
+        (self.state, self.sent_state) = (state, state);
         self.newest_generation = newest_generation;
         // fjall syncs its journal before it reads it. After a failure, that sync proves little
         // about earlier writes, because some kernels mark unwritten data as clean.
-        self.synced = Some(match self.synced {
-            None => state.applied_to,
-            Some(synced) => synced.min(state.applied_to),
+        self.synced_position = Some(match self.synced_position {
+            None => state.applied_position,
+            Some(synced) => synced.min(state.applied_position),
         });
-        (self.wanted, self.syncing) = (self.wanted.min(state.applied_to), false);
+        (self.requested_sync, self.is_syncing) =
+            (self.requested_sync.min(state.applied_position), false);
         self.loading = None;
-        self.active = Changes::new(state);
-        self.waiting.clear();
-        (self.frozen, self.settled) = (None, None);
-        (self.dirty, self.cleared) = (false, false);
-        self.blind = RefCell::default();
-        self.misread = OnceCell::new();
+        self.active_changes = Changes::new(state);
+        self.waiting_changes.clear();
+        (self.frozen_changes, self.written_changes) = (None, None);
+        (self.has_uncommitted, self.needs_purge) = (false, false);
+        self.blind_writes = RefCell::default();
+        self.first_failed_read = OnceCell::new();
         self.begin_deadlines();
         self.failed_images = 0;
         if aside.is_some() {
@@ -121,13 +124,13 @@ impl LsmStore {
         }
         self.set_aside(aside);
         self.condition = Condition::Well;
-        self.back = Some(note);
+        self.reopened_with_loss = Some(note);
     }
 
     /// Handles a failed read: reopens the tree. Sets it aside if it is damaged or reads have failed
     /// before.
-    fn on_misread(&mut self) {
-        let Some(failure) = self.misread.get() else {
+    fn handle_failed_read(&mut self) {
+        let Some(failure) = self.first_failed_read.get() else {
             return;
         };
         if self.tree.is_none() {

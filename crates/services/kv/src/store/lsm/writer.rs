@@ -23,7 +23,7 @@ use super::{
     failure::{self, Failure},
     layout::State,
     purge::Purge,
-    tree::{Home, Opened, Tree},
+    tree::{OpenedTree, Tree, TreeLocation},
 };
 
 /// Number of bytes left free for the log and for background work of the tree; less on a small disk.
@@ -45,7 +45,7 @@ pub struct Delays {
     /// Delay while fjall's threads are busy.
     pub busy: Duration,
     /// Delay while the disk is full.
-    pub room: Duration,
+    pub while_full: Duration,
     /// Delay after the first failure. Each further failure doubles it.
     pub retry_min: Duration,
     /// Maximum delay after a failure.
@@ -56,7 +56,7 @@ impl Default for Delays {
     fn default() -> Self {
         Self {
             busy: Duration::from_millis(2),
-            room: Duration::from_millis(250),
+            while_full: Duration::from_millis(250),
             retry_min: Duration::from_secs(1),
             retry_max: Duration::from_secs(30),
         }
@@ -83,7 +83,7 @@ pub(super) enum Event {
     /// The tree is durable up to this position.
     Synced(Slot),
     /// A write is delayed for this reason. The thread retries it.
-    Waiting(String),
+    WriteDelayed(String),
     /// The tree accepts no more writes but remains readable.
     Failed {
         why: String,
@@ -94,7 +94,7 @@ pub(super) enum Event {
     LetGo,
     /// The tree could not be opened for this reason. The thread retries.
     Closed(String),
-    Opened(Opened),
+    Opened(OpenedTree),
 }
 
 #[derive(Debug)]
@@ -110,7 +110,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Starts the thread, which takes an open tree or opens the tree itself.
     pub(super) fn start(
-        home: Home,
+        home: TreeLocation,
         delays: Delays,
         tree: Option<(Tree, State, u64)>,
     ) -> io::Result<Self> {
@@ -123,47 +123,47 @@ impl Writer {
             home,
             delays,
             tree: tree.map(|(tree, ..)| tree),
-            needed: 0,
+            needed_bytes: 0,
             failures: 0,
-            doubts: false,
-            rewriting: None,
-            asked,
-            tell,
+            distrusts_kernel_cache: false,
+            rewrite_position: None,
+            jobs: asked,
+            events: tell,
             purge: Purge::new(state.generation, newest, Arc::clone(&purged_below)),
         };
         let thread = thread::Builder::new().name("store".to_owned()).spawn(move || {
             failure::catches_panics();
             // The loop ends only when the owner is gone.
-            let Err(Gone) = work.run();
+            let Err(OwnerDropped) = work.run();
         })?;
         Ok(Self { jobs: Some(jobs), events, purged_below, thread: Some(thread) })
     }
 
     pub(super) fn write(&self, changes: Arc<Changes>) {
-        self.ask(Job::Write(changes));
+        self.queue_job(Job::Write(changes));
     }
 
-    pub(super) fn look_up(&self, group: Arc<Group>) {
-        self.ask(Job::LookUp(group));
+    pub(super) fn queue_look_up(&self, group: Arc<Group>) {
+        self.queue_job(Job::LookUp(group));
     }
 
     pub(super) fn sync(&self, to: Slot) {
-        self.ask(Job::Sync(to));
+        self.queue_job(Job::Sync(to));
     }
 
     pub(super) fn free(&self, changes: Arc<Changes>) {
-        self.ask(Job::Free(changes));
+        self.queue_job(Job::Free(changes));
     }
 
     pub(super) fn remove(&self, folder: PathBuf) {
-        self.ask(Job::Remove(folder));
+        self.queue_job(Job::Remove(folder));
     }
 
     pub(super) fn reopen(&self, distrusted: Option<String>) {
-        self.ask(Job::Reopen(distrusted));
+        self.queue_job(Job::Reopen(distrusted));
     }
 
-    fn ask(&self, job: Job) {
+    fn queue_job(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             // The thread ends only at its owner's request.
             let _ = jobs.send(job);
@@ -201,54 +201,54 @@ fn remove(folder: &Path) {
 }
 
 /// Error: the owner dropped its handle, so the thread ends.
-struct Gone;
+struct OwnerDropped;
 
 /// Uninhabited type, because the loop ends only by an error.
-enum Never {}
+enum Uninhabited {}
 
 /// Reason to interrupt the work of the thread.
 enum Interruption {
-    Gone,
+    OwnerDropped,
     /// The owner found that the tree fails: reopen it. If there is a reason, set it aside first.
     Reopen(Option<String>),
 }
 
-impl From<Gone> for Interruption {
-    fn from(_: Gone) -> Self {
-        Self::Gone
+impl From<OwnerDropped> for Interruption {
+    fn from(_: OwnerDropped) -> Self {
+        Self::OwnerDropped
     }
 }
 
 struct WriterState {
-    home: Home,
+    home: TreeLocation,
     delays: Delays,
     tree: Option<Tree>,
     /// Free bytes to wait for, in addition to those about to be written.
-    needed: u64,
+    needed_bytes: u64,
     /// Number of failures since the last success.
     failures: u32,
     /// True from a failure until all data is in new files. The kernel may have marked unwritten
     /// data as clean, so that a later sync of the same file would report no error.
-    doubts: bool,
+    distrusts_kernel_cache: bool,
     /// Position to report as synced once all data is in new files; `None` without a rewrite.
-    rewriting: Option<Slot>,
-    asked: Receiver<Job>,
-    tell: Sender<Event>,
+    rewrite_position: Option<Slot>,
+    jobs: Receiver<Job>,
+    events: Sender<Event>,
     purge: Purge,
 }
 
 impl WriterState {
-    fn run(&mut self) -> Result<Never, Gone> {
+    fn run(&mut self) -> Result<Uninhabited, OwnerDropped> {
         if self.tree.is_none() {
             self.wait(self.delays.retry_min)?;
             self.open(None)?;
         }
         loop {
             match self.serve() {
-                Err(Interruption::Gone) => return Err(Gone),
+                Err(Interruption::OwnerDropped) => return Err(OwnerDropped),
                 Err(Interruption::Reopen(distrusted)) => self.open(distrusted)?,
                 Ok(failure) => {
-                    self.say(Event::Failed {
+                    self.send_event(Event::Failed {
                         why: failure.to_string(),
                         in_the_background: matches!(failure, Failure::Poisoned),
                     })?;
@@ -262,68 +262,70 @@ impl WriterState {
     /// Handles jobs until the tree fails, and returns the failure.
     fn serve(&mut self) -> Result<Failure, Interruption> {
         loop {
-            if let Err(failure) = self.look_after_tables()? {
+            if let Err(failure) = self.complete_rewrite()? {
                 return Ok(failure);
             }
             match self.next_job() {
                 Ok(Job::Write(changes)) => {
-                    self.wait_for_room(changes.held as u64)?;
+                    self.wait_for_space(changes.memory_bytes as u64)?;
                     self.wait_for_tree()?;
                     if let Err(failure) = self.guarded(|tree| tree.write(&changes)) {
                         return Ok(failure);
                     }
-                    (self.needed, self.failures) = (0, 0);
+                    (self.needed_bytes, self.failures) = (0, 0);
                     let ended = changes.ends_collections();
                     self.purge.begin(changes.state.generation, ended);
                     // Dropped before the event, so that the owner has the last reference.
                     drop(changes);
-                    self.say(Event::Written)?;
+                    self.send_event(Event::Written)?;
                 }
-                Ok(Job::LookUp(group)) => self.look_up(&group),
+                Ok(Job::LookUp(group)) => self.look_up_group(&group),
                 Ok(Job::Sync(to)) => match self.sync() {
-                    Ok(()) if self.doubts => self.rewriting = Some(to),
-                    Ok(()) => self.say(Event::Synced(to))?,
+                    Ok(()) if self.distrusts_kernel_cache => self.rewrite_position = Some(to),
+                    Ok(()) => self.send_event(Event::Synced(to))?,
                     Err(failure) => return Ok(failure),
                 },
                 Ok(Job::Free(changes)) => drop(changes),
                 Ok(Job::Remove(folder)) => remove(&folder),
                 Ok(Job::Reopen(distrusted)) => return Err(Interruption::Reopen(distrusted)),
-                Err(RecvTimeoutError::Timeout) if self.rewriting.is_some() => {}
+                Err(RecvTimeoutError::Timeout) if self.rewrite_position.is_some() => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Err(failure) = self.purge_some() {
+                    if let Err(failure) = self.take_purge_step() {
                         return Ok(failure);
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(Interruption::Gone),
+                Err(RecvTimeoutError::Disconnected) => return Err(Interruption::OwnerDropped),
             }
         }
     }
 
     /// Looks up a group before its layer is written. A failure is ignored, as the write repeats it.
-    fn look_up(&self, group: &Group) {
-        let _ = self.guarded(|tree| tree.look_up(group));
+    fn look_up_group(&self, group: &Group) {
+        let _ = self.guarded(|tree| tree.look_up_group(group));
     }
 
     /// Waits for the next job. A timeout means that it is time for a purge step.
     fn next_job(&self) -> Result<Job, RecvTimeoutError> {
-        if self.rewriting.is_some() {
-            return self.asked.recv_timeout(self.delays.busy);
+        if self.rewrite_position.is_some() {
+            return self.jobs.recv_timeout(self.delays.busy);
         }
         let mut patience = Duration::ZERO;
         while !self.purge.is_done() {
-            match self.asked.recv_timeout(patience) {
-                Err(RecvTimeoutError::Timeout) if !self.may_purge() => patience = self.delays.room,
+            match self.jobs.recv_timeout(patience) {
+                Err(RecvTimeoutError::Timeout) if !self.may_purge() => {
+                    patience = self.delays.while_full
+                }
                 other => return other,
             }
         }
-        self.asked.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected)
     }
 
     fn may_purge(&self) -> bool {
         let ready = self.guarded(|tree| self.purge.is_ready(tree));
         // Less space suffices for dropping tables, which may be the only way to free some.
-        let has_room = match self.purge.needs_room() {
-            true => self.lacks_room(0).is_none(),
+        let has_room = match self.purge.needs_free_space() {
+            true => self.lack_of_space(0).is_none(),
             false => self.free_bytes() >= LISTS_BYTES,
         };
         has_room && !matches!(ready, Ok(false))
@@ -342,31 +344,33 @@ impl WriterState {
     /// Syncs the tree. If earlier writes are in doubt, also starts to write all data to new files.
     fn sync(&self) -> Result<(), Failure> {
         self.guarded(Tree::sync)?;
-        if self.doubts {
+        if self.distrusts_kernel_cache {
             self.guarded(Tree::start_tables)?;
         }
         Ok(())
     }
 
     /// Completes the rewrite to new files, if all tables have been written.
-    fn look_after_tables(&mut self) -> Result<Result<(), Failure>, Gone> {
-        let Some(to) = self.rewriting else {
+    fn complete_rewrite(&mut self) -> Result<Result<(), Failure>, OwnerDropped> {
+        let Some(to) = self.rewrite_position else {
             return Ok(Ok(()));
         };
         match self.guarded(Tree::has_tables) {
             Ok(false) => {}
             Ok(true) => {
-                (self.doubts, self.rewriting) = (false, None);
-                self.say(Event::Synced(to))?;
+                (self.distrusts_kernel_cache, self.rewrite_position) = (false, None);
+                self.send_event(Event::Synced(to))?;
             }
             Err(failure) => return Ok(Err(failure)),
         }
         Ok(Ok(()))
     }
 
-    fn purge_some(&mut self) -> Result<(), Failure> {
-        match self.guarded(|tree| self.purge.step(tree, !self.doubts, self.free_bytes())) {
-            Ok(went) => self.purge.went(went),
+    fn take_purge_step(&mut self) -> Result<(), Failure> {
+        match self
+            .guarded(|tree| self.purge.step(tree, !self.distrusts_kernel_cache, self.free_bytes()))
+        {
+            Ok(went) => self.purge.record_step(went),
             // [scrub-2] Obsolete data merely takes space until the store is rebuilt.
             Err(Failure::Damaged(_)) => self.purge.give_up(),
             Err(failure) => return Err(failure),
@@ -374,13 +378,13 @@ impl WriterState {
         Ok(())
     }
 
-    fn say(&self, event: Event) -> Result<(), Gone> {
-        self.tell.send(event).map_err(|_| Gone)
+    fn send_event(&self, event: Event) -> Result<(), OwnerDropped> {
+        self.events.send(event).map_err(|_| OwnerDropped)
     }
 
     /// Waits for `time`. A job that arrives earlier is handled and ends the wait.
     fn pause(&self, time: Duration) -> Result<(), Interruption> {
-        match self.asked.recv_timeout(time) {
+        match self.jobs.recv_timeout(time) {
             Ok(Job::Free(changes)) => {
                 drop(changes);
                 Ok(())
@@ -391,34 +395,34 @@ impl WriterState {
             }
             Ok(Job::Reopen(distrusted)) => Err(Interruption::Reopen(distrusted)),
             Ok(Job::LookUp(group)) => {
-                self.look_up(&group);
+                self.look_up_group(&group);
                 Ok(())
             }
             // Only one batch is in flight, and the owner repeats the jobs of a failed tree.
             Ok(Job::Write(_) | Job::Sync(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
-            Err(RecvTimeoutError::Disconnected) => Err(Interruption::Gone),
+            Err(RecvTimeoutError::Disconnected) => Err(Interruption::OwnerDropped),
         }
     }
 
     /// Waits for `time`, as [`Self::pause`] does, but ignores a request to reopen.
-    fn wait(&self, time: Duration) -> Result<(), Gone> {
+    fn wait(&self, time: Duration) -> Result<(), OwnerDropped> {
         match self.pause(time) {
-            Err(Interruption::Gone) => Err(Gone),
+            Err(Interruption::OwnerDropped) => Err(OwnerDropped),
             Ok(()) | Err(Interruption::Reopen(_)) => Ok(()),
         }
     }
 
     /// Returns the number of free bytes on the disk, or `u64::MAX` if unknown.
     fn free_bytes(&self) -> u64 {
-        self.home.disk.room(&self.home.path).map_or(u64::MAX, |room| room.free)
+        self.home.disk.free_space(&self.home.path).map_or(u64::MAX, |room| room.free)
     }
 
     /// Returns the reason to wait if the disk lacks space for `bytes` bytes. If the free space is
     /// unknown, the write is attempted.
-    fn lacks_room(&self, bytes: u64) -> Option<String> {
-        let DiskSpace { free, total } = self.home.disk.room(&self.home.path).ok()?;
+    fn lack_of_space(&self, bytes: u64) -> Option<String> {
+        let DiskSpace { free, total } = self.home.disk.free_space(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
-        let reserve = reserve.max(self.needed.min(total / NEEDED_PART));
+        let reserve = reserve.max(self.needed_bytes.min(total / NEEDED_PART));
         // The bytes are written twice: to the journal, then to a table.
         let wanted = bytes.saturating_mul(2).saturating_add(reserve);
         (free < wanted).then(|| {
@@ -432,14 +436,14 @@ impl WriterState {
     }
 
     /// Waits for enough space, because a tree that runs out of space must be reopened.
-    fn wait_for_room(&self, bytes: u64) -> Result<(), Interruption> {
+    fn wait_for_space(&self, bytes: u64) -> Result<(), Interruption> {
         let mut said = String::new();
-        while let Some(why) = self.lacks_room(bytes) {
+        while let Some(why) = self.lack_of_space(bytes) {
             if why != said {
-                self.say(Event::Waiting(why.clone()))?;
+                self.send_event(Event::WriteDelayed(why.clone()))?;
                 said = why;
             }
-            self.pause(self.delays.room)?;
+            self.pause(self.delays.while_full)?;
         }
         Ok(())
     }
@@ -454,27 +458,27 @@ impl WriterState {
 
     /// Waits until reopening may help and the owner has closed its handles. Returns the reason if
     /// the tree must be set aside first.
-    fn recover_from(&mut self, failure: &Failure) -> Result<Option<String>, Gone> {
-        self.doubts = true;
+    fn recover_from(&mut self, failure: &Failure) -> Result<Option<String>, OwnerDropped> {
+        self.distrusts_kernel_cache = true;
         if let Failure::Full(_) = failure {
             self.needs_more();
         }
         let told = self.wait_before_retry();
         match told {
-            Err(Interruption::Gone) => return Err(Gone),
+            Err(Interruption::OwnerDropped) => return Err(OwnerDropped),
             Err(Interruption::Reopen(distrusted)) => return Ok(distrusted),
             Ok(()) => {}
         }
-        self.say(Event::LetGo)?;
+        self.send_event(Event::LetGo)?;
         loop {
-            match self.asked.recv() {
+            match self.jobs.recv() {
                 Ok(Job::Reopen(distrusted)) => {
                     let damaged = matches!(failure, Failure::Damaged(_));
                     return Ok(distrusted.or(damaged.then(|| failure.to_string())));
                 }
                 Ok(Job::Remove(folder)) => remove(&folder),
                 Ok(Job::Write(_) | Job::Sync(_) | Job::LookUp(_) | Job::Free(_)) => {}
-                Err(_) => return Err(Gone),
+                Err(_) => return Err(OwnerDropped),
             }
         }
     }
@@ -484,18 +488,18 @@ impl WriterState {
         loop {
             let delay = self.delay();
             self.pause(delay)?;
-            self.wait_for_room(0)?;
+            self.wait_for_space(0)?;
             match self.home.disk.try_writing(&self.home.path) {
                 Ok(()) => return Ok(()),
-                Err(error) => self.say(Event::Waiting(error.to_string()))?,
+                Err(error) => self.send_event(Event::WriteDelayed(error.to_string()))?,
             }
         }
     }
 
     /// Raises the free space to wait for, after background work failed for lack of space.
     fn needs_more(&mut self) {
-        let least = self.needed.max(RESERVE_BYTES / RESERVE_PART);
-        self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);
+        let least = self.needed_bytes.max(RESERVE_BYTES / RESERVE_PART);
+        self.needed_bytes = least.saturating_mul(2).min(NEEDED_BYTES_MAX);
     }
 
     /// Counts a failure and returns the delay before the next attempt.
@@ -506,9 +510,9 @@ impl WriterState {
     }
 
     /// Opens the tree, and retries without limit. No other handle of the tree may exist.
-    fn open(&mut self, mut distrusted: Option<String>) -> Result<(), Gone> {
+    fn open(&mut self, mut distrusted: Option<String>) -> Result<(), OwnerDropped> {
         // Dropping the tree ends fjall's threads.
-        (self.tree, self.rewriting) = (None, None);
+        (self.tree, self.rewrite_position) = (None, None);
         loop {
             let open = || Tree::open(&self.home, distrusted.as_deref());
             let opened = panic::catch_unwind(AssertUnwindSafe(open))
@@ -517,13 +521,13 @@ impl WriterState {
                 Ok(opened) => {
                     self.tree = Some(opened.tree.clone());
                     self.purge.restart(opened.state, opened.newest_generation);
-                    return self.say(Event::Opened(opened));
+                    return self.send_event(Event::Opened(opened));
                 }
                 Err(failure) => {
-                    self.say(Event::Closed(failure.to_string()))?;
+                    self.send_event(Event::Closed(failure.to_string()))?;
                     let delay = self.delay();
                     match self.pause(delay) {
-                        Err(Interruption::Gone) => return Err(Gone),
+                        Err(Interruption::OwnerDropped) => return Err(OwnerDropped),
                         Err(Interruption::Reopen(why)) => distrusted = distrusted.or(why),
                         Ok(()) => {}
                     }

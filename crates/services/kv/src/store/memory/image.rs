@@ -13,21 +13,21 @@ use super::rows::{Collections, Rows, in_order};
 use crate::store::{
     Bytes, Position, Stamp,
     collection::Id,
-    image::{Cursor, Each, Stop, Turn, Within, records},
+    image::{Cursor, PartialCollection, PassEnd, StepBudget, VisitPart, records},
     merge::Merge,
     table::{Record, Table},
 };
 
-const KEPT_BYTES_MAX: usize = 256 << 20;
+const SAVED_BYTES_MAX: usize = 256 << 20;
 /// Divisor of the store's size that gives the limit on saved bytes, within the other two.
-const KEPT_PART: u64 = 4;
+const SAVED_BYTES_DIVISOR: u64 = 4;
 /// Limit on saved bytes for a small store, about what a few batches write.
-const KEPT_BYTES_MIN: usize = 16 << 20;
+const SAVED_BYTES_MIN: usize = 16 << 20;
 /// Approximate memory of a saved record in addition to its key and value.
 const RECORD_BYTES: usize = 64;
 
 /// Saved rows of a collection. `None` marks a row that was absent.
-type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
+type SavedRows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
 #[derive(Debug)]
 pub(super) struct Image {
@@ -38,16 +38,16 @@ pub(super) struct Image {
     cursor: Cursor,
     /// Saved records of keys ahead of the cursor that have changed since the snapshot began. A key
     /// that was absent has a record too. They hide the records of the table.
-    kept: Table,
+    saved_records: Table,
     /// Saved rows ahead of the cursor that have changed since the snapshot began.
-    kept_rows: BTreeMap<Id, Kept>,
-    kept_bytes: usize,
+    saved_rows: BTreeMap<Id, SavedRows>,
+    saved_bytes: usize,
     /// Collections without rows that the cursor has passed. They have no mark.
     passed_empty: BTreeSet<Id>,
-    /// Number of shards of `kept` that have been freed.
+    /// Number of shards of `saved_records` that have been freed.
     freed: usize,
     /// Contents at the time of a flush, which no longer change.
-    cleared: Option<(Table, Collections)>,
+    flushed_contents: Option<(Table, Collections)>,
     /// Maximum number of saved bytes.
     bytes_max: usize,
 }
@@ -55,54 +55,54 @@ pub(super) struct Image {
 impl Image {
     pub(super) fn of(table: &Table, collections: &Collections, number: u64, from: u64) -> Self {
         let bytes = table.bytes_about().saturating_add(collections.bytes());
-        let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
-        Self { from, ..Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX), number) }
+        let part = usize::try_from(bytes / SAVED_BYTES_DIVISOR).unwrap_or(usize::MAX);
+        Self { from, ..Self::with_limit(part.clamp(SAVED_BYTES_MIN, SAVED_BYTES_MAX), number) }
     }
 
-    pub(super) fn within(bytes_max: usize, number: u64) -> Self {
+    pub(super) fn with_limit(bytes_max: usize, number: u64) -> Self {
         Self {
             number,
             from: 0,
             cursor: Cursor::default(),
-            kept: Table::default(),
-            kept_rows: BTreeMap::new(),
-            kept_bytes: 0,
+            saved_records: Table::default(),
+            saved_rows: BTreeMap::new(),
+            saved_bytes: 0,
             passed_empty: BTreeSet::new(),
             freed: 0,
-            cleared: None,
+            flushed_contents: None,
             bytes_max,
         }
     }
 
     #[cfg(test)]
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.kept_bytes
+    pub(super) fn saved_bytes(&self) -> usize {
+        self.saved_bytes
     }
 
     #[cfg(test)]
-    pub(super) fn count_kept(&self) -> usize {
-        let records = self.kept.from(Position::START);
+    pub(super) fn count_saved(&self) -> usize {
+        let records = self.saved_records.from(Position::START);
         records.map(|(_, record)| RECORD_BYTES + record.bytes()).sum()
     }
 
     /// Saves a key before it changes. Returns `false` if the limit would be exceeded; the snapshot
     /// then ends.
-    pub(super) fn keep(&mut self, table: &Table, position: Position, key: &[u8]) -> bool {
-        if self.cleared.is_some()
+    pub(super) fn save_key(&mut self, table: &Table, position: Position, key: &[u8]) -> bool {
+        if self.flushed_contents.is_some()
             || self.cursor.has_passed(position, key)
-            || self.kept.get(position, key).is_some()
+            || self.saved_records.get(position, key).is_some()
         {
             return true;
         }
         let record = table.get(position, key);
         let bytes = RECORD_BYTES + record.map_or_else(|| Record::bytes_of(key, b""), Record::bytes);
-        self.kept_bytes += bytes;
-        if self.kept_bytes > self.bytes_max {
+        self.saved_bytes += bytes;
+        if self.saved_bytes > self.bytes_max {
             return false;
         }
         match record.map(Record::entry) {
-            Some(entry) => self.kept.put(position, key, &entry.value, entry.stamp()),
-            None => self.kept.put(position, key, b"", Stamp::ABSENT),
+            Some(entry) => self.saved_records.put(position, key, &entry.value, entry.stamp()),
+            None => self.saved_records.put(position, key, b"", Stamp::ABSENT),
         };
         true
     }
@@ -120,35 +120,35 @@ impl Image {
 
     /// Saves a row before it changes. Returns `false` if the limit would be exceeded, which ends the
     /// snapshot.
-    pub(super) fn keep_row(&mut self, id: Id, rows: Option<&Rows>, name: &[u8]) -> bool {
-        let is_within = |within: &Within| within.id == id && within.has_passed(name);
-        let kept = self.kept_rows.get(&id);
-        if self.cleared.is_some()
-            || rows.map_or_else(|| self.needs_no_rows(id), |rows| rows.seen == self.number)
-            || self.cursor.within().is_some_and(is_within)
+    pub(super) fn save_row(&mut self, id: Id, rows: Option<&Rows>, name: &[u8]) -> bool {
+        let is_within = |within: &PartialCollection| within.id == id && within.has_passed(name);
+        let kept = self.saved_rows.get(&id);
+        if self.flushed_contents.is_some()
+            || rows.map_or_else(|| self.needs_no_rows(id), |rows| rows.image_done == self.number)
+            || self.cursor.open_collection().is_some_and(is_within)
             || kept.is_some_and(|kept| kept.contains_key(name))
         {
             return true;
         }
         let old = rows.and_then(|rows| rows.get(name));
-        self.kept_bytes += row_bytes(name, old);
-        if self.kept_bytes > self.bytes_max {
+        self.saved_bytes += row_bytes(name, old);
+        if self.saved_bytes > self.bytes_max {
             return false;
         }
-        let kept = self.kept_rows.entry(id).or_default();
+        let kept = self.saved_rows.entry(id).or_default();
         kept.insert(name.into(), old.map(Box::from));
         true
     }
 
     /// Takes ownership of all contents from a flush.
-    pub(super) fn keep_all(&mut self, table: Table, collections: Collections) {
-        self.cleared.get_or_insert((table, collections));
+    pub(super) fn save_flushed(&mut self, table: Table, collections: Collections) {
+        self.flushed_contents.get_or_insert((table, collections));
     }
 
     /// Returns whether the snapshot should advance before more is saved. Half of the limit is
     /// reserved for the next batch.
-    pub(super) fn is_behind(&self) -> bool {
-        self.kept_bytes > self.bytes_max / 2
+    pub(super) fn should_advance(&self) -> bool {
+        self.saved_bytes > self.bytes_max / 2
     }
 
     /// Passes the next keys and rows to `each`, given the store's current table and collections.
@@ -157,41 +157,41 @@ impl Image {
         table: &Table,
         collections: &mut Collections,
         bytes: usize,
-        each: &mut Each<'_>,
+        each: &mut VisitPart<'_>,
     ) -> Imaged {
-        let mut turn = Turn::of(bytes);
+        let mut turn = StepBudget::of(bytes);
         let left = loop {
-            match self.pass(table, collections, &mut turn, each) {
-                Stop::Rows => {}
-                Stop::Over => break Imaged::More,
-                Stop::End => break Imaged::End,
+            match self.pass_entries(table, collections, &mut turn, each) {
+                PassEnd::Rows => {}
+                PassEnd::BudgetExhausted => break Imaged::More,
+                PassEnd::ImageComplete => break Imaged::End,
             }
         };
         self.free();
         left
     }
 
-    fn pass(
+    fn pass_entries(
         &mut self,
         table: &Table,
         collections: &mut Collections,
-        turn: &mut Turn,
-        each: &mut Each<'_>,
-    ) -> Stop {
-        let (table, collections) = match &mut self.cleared {
+        turn: &mut StepBudget,
+        each: &mut VisitPart<'_>,
+    ) -> PassEnd {
+        let (table, collections) = match &mut self.flushed_contents {
             Some((table, collections)) => (&*table, collections),
             None => (table, collections),
         };
-        let Some(within) = self.cursor.within() else {
+        let Some(within) = self.cursor.open_collection() else {
             let from = self.cursor.position();
             let mut merge = Merge::new();
-            merge.add(records(&self.kept, from));
+            merge.add(records(&self.saved_records, from));
             merge.add(records(table, from));
             return self.cursor.pass_keys(merge, turn, each);
         };
         let (id, from) = (within.id, within.from().to_vec());
         let mut merge = Merge::new();
-        if let Some(kept) = self.kept_rows.get(&id) {
+        if let Some(kept) = self.saved_rows.get(&id) {
             let from = (Bound::Included(&*from), Bound::Unbounded);
             let kept = kept.range::<[u8], _>(from);
             merge.add(kept.map(|(name, value)| {
@@ -204,13 +204,13 @@ impl Image {
             merge.add(rows.map(|(name, value)| (name, Some(value))));
         }
         let stop = self.cursor.pass_rows(merge, turn, each);
-        if self.cursor.within().is_none() {
-            if !collections.mark(id, self.number) {
+        if self.cursor.open_collection().is_none() {
+            if !collections.mark_passed(id, self.number) {
                 self.passed_empty.insert(id);
             }
-            let kept = self.kept_rows.remove(&id).unwrap_or_default();
+            let kept = self.saved_rows.remove(&id).unwrap_or_default();
             let bytes = kept.iter().map(|(name, old)| row_bytes(name, old.as_deref()));
-            self.kept_bytes = self.kept_bytes.saturating_sub(bytes.sum());
+            self.saved_bytes = self.saved_bytes.saturating_sub(bytes.sum());
         }
         stop
     }
@@ -218,11 +218,11 @@ impl Image {
     /// Frees the saved records that the cursor has passed.
     fn free(&mut self) {
         let passed = self.cursor.position();
-        let (records, bytes) = self.kept.forget_before(passed, self.freed);
-        self.kept_bytes =
-            self.kept_bytes.saturating_sub(records.saturating_mul(RECORD_BYTES) + bytes);
-        if let Some((table, _)) = &mut self.cleared {
-            table.forget_before(passed, self.freed);
+        let (records, bytes) = self.saved_records.free_before(passed, self.freed);
+        self.saved_bytes =
+            self.saved_bytes.saturating_sub(records.saturating_mul(RECORD_BYTES) + bytes);
+        if let Some((table, _)) = &mut self.flushed_contents {
+            table.free_before(passed, self.freed);
         }
         self.freed = Table::shards_before(passed);
     }

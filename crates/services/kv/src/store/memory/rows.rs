@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow};
 
 use super::{
     text::Text,
-    tree::{Row, Shown, Tree},
+    tree::{Row, RowRef, Tree},
 };
 use crate::store::{Bytes, Span, VisitRow, collection::Id};
 
@@ -17,7 +17,7 @@ const FREED_MAX: usize = 1024;
 pub(super) struct Rows {
     rows: Tree,
     /// Number of the last snapshot that does not need these rows.
-    pub(super) seen: u64,
+    pub(super) image_done: u64,
 }
 
 impl Rows {
@@ -28,7 +28,7 @@ impl Rows {
 
 /// Returns the approximate memory of a row, given the lengths of its name and value.
 const fn size(name: usize, value: usize) -> u64 {
-    (ROW_BYTES + Text::apart(name) + Text::apart(value)) as u64
+    (ROW_BYTES + Text::heap_bytes(name) + Text::heap_bytes(value)) as u64
 }
 
 fn size_of_row(row: &Row) -> u64 {
@@ -49,7 +49,7 @@ pub(super) fn in_order<'a>(
 pub(super) struct Collections {
     live: BTreeMap<Id, Rows>,
     /// Dropped collections: no key refers to their ids.
-    ended: BTreeMap<Id, Rows>,
+    dropped_rows: BTreeMap<Id, Rows>,
     /// Approximate memory of all rows in bytes.
     bytes: u64,
 }
@@ -61,17 +61,17 @@ impl Collections {
 
     /// Returns the rows of a collection. It may be a dropped one that is not completely freed yet.
     pub(super) fn get(&self, id: Id) -> Option<&Rows> {
-        self.live.get(&id).or_else(|| self.ended.get(&id))
+        self.live.get(&id).or_else(|| self.dropped_rows.get(&id))
     }
 
     /// Marks a collection as not needed by the snapshot `image`. Returns `false` if it has no rows.
-    pub(super) fn mark(&mut self, id: Id, image: u64) -> bool {
+    pub(super) fn mark_passed(&mut self, id: Id, image: u64) -> bool {
         let rows = self.live.get_mut(&id);
         if let Some(rows) = rows {
-            rows.seen = image;
+            rows.image_done = image;
             return true;
         }
-        self.ended.contains_key(&id)
+        self.dropped_rows.contains_key(&id)
     }
 
     pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<&[u8]> {
@@ -80,8 +80,10 @@ impl Collections {
 
     /// Sets a row. Marks a new collection as not needed by the snapshot `image`.
     pub(super) fn put(&mut self, id: Id, name: &[u8], value: &[u8], image: u64) {
-        let rows =
-            self.live.entry(id).or_insert_with(|| Rows { rows: Tree::default(), seen: image });
+        let rows = self
+            .live
+            .entry(id)
+            .or_insert_with(|| Rows { rows: Tree::default(), image_done: image });
         if let Some(before) = rows.rows.put(name, value) {
             self.bytes = self.bytes.saturating_sub(size(name.len(), before));
         }
@@ -106,14 +108,14 @@ impl Collections {
 
     pub(super) fn end(&mut self, id: Id) {
         if let Some(rows) = self.live.remove(&id) {
-            self.ended.insert(id, rows);
+            self.dropped_rows.insert(id, rows);
         }
     }
 
-    pub(super) fn free_some(&mut self) {
+    pub(super) fn free_dropped_rows(&mut self) {
         let mut left = FREED_MAX;
         while left > 0
-            && let Some(mut first) = self.ended.first_entry()
+            && let Some(mut first) = self.dropped_rows.first_entry()
         {
             let rows = first.get_mut();
             while left > 0
@@ -130,36 +132,36 @@ impl Collections {
     }
 
     /// Frees some rows of any collection, dropped or not. Returns whether any are left.
-    pub(super) fn free_all_some(&mut self) -> bool {
+    pub(super) fn free_any_rows(&mut self) -> bool {
         for _ in 0..FREED_MAX {
             if let Some((id, rows)) = self.live.pop_first() {
-                self.ended.insert(id, rows);
+                self.dropped_rows.insert(id, rows);
             }
         }
-        self.free_some();
-        !self.live.is_empty() || !self.ended.is_empty()
+        self.free_dropped_rows();
+        !self.live.is_empty() || !self.dropped_rows.is_empty()
     }
 
     #[cfg(test)]
-    pub(super) fn ended_rows(&self) -> usize {
-        self.ended.values().map(|rows| rows.rows.len()).sum()
+    pub(super) fn dropped_row_count(&self) -> usize {
+        self.dropped_rows.values().map(|rows| rows.rows.len()).sum()
     }
 
-    pub(super) fn visit(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
+    pub(super) fn visit_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
         let Some(rows) = self.live.get(&id) else {
             return;
         };
         if span.is_empty() {
             return;
         }
-        let mut visit = |(name, value): Shown<'_>| match span.contains(name) {
+        let mut visit = |(name, value): RowRef<'_>| match span.contains(name) {
             true => visit(name, value),
             false => ControlFlow::Break(()),
         };
         // It makes no difference whether the visitor stops early.
-        let _ = match span.back {
+        let _ = match span.is_backward {
             false => rows.rows.from(span.from).try_for_each(&mut visit),
-            true => rows.rows.before(span.to).try_for_each(&mut visit),
+            true => rows.rows.iterate_before(span.to).try_for_each(&mut visit),
         };
     }
 
@@ -192,10 +194,10 @@ mod tests {
         collections.end(ID);
         assert_eq!(collections.row(ID, &0_usize.to_be_bytes()), None);
         let mut bites = 0;
-        while collections.ended_rows() > 0 {
-            let before = collections.ended_rows();
-            collections.free_some();
-            assert!(before - collections.ended_rows() <= FREED_MAX);
+        while collections.dropped_row_count() > 0 {
+            let before = collections.dropped_row_count();
+            collections.free_dropped_rows();
+            assert!(before - collections.dropped_row_count() <= FREED_MAX);
             bites += 1;
         }
         assert_eq!(bites, 4);

@@ -4,28 +4,28 @@ use std::cmp::Ordering;
 
 /// Maximum length of an inline text. With its length and tag, it takes four words, so a row fills
 /// one cache line.
-const SHORT: usize = 30;
+const INLINE_BYTES_MAX: usize = 30;
 
 #[derive(Debug)]
 pub(super) enum Text {
     /// Invariant: the bytes after `len` are zeros.
     Short {
         len: u8,
-        bytes: [u8; SHORT],
+        bytes: [u8; INLINE_BYTES_MAX],
     },
     Long(Box<[u8]>),
 }
 
 /// Name to search for, in a form that is fast to compare many times.
 #[derive(Debug)]
-pub(super) struct Sought<'n> {
+pub(super) struct SearchName<'n> {
     name: &'n [u8],
     words: Option<[u64; 4]>,
 }
 
 impl Text {
     pub(super) fn new(text: &[u8]) -> Self {
-        match short(text) {
+        match inline_parts(text) {
             Some((len, bytes)) => Self::Short { len, bytes },
             None => Self::Long(text.into()),
         }
@@ -49,27 +49,27 @@ impl Text {
     }
 
     /// Returns the approximate number of bytes on the heap for a text of length `len`.
-    pub(super) const fn apart(len: usize) -> usize {
+    pub(super) const fn heap_bytes(len: usize) -> usize {
         const BLOCK: usize = 16;
-        if len > SHORT { len + BLOCK } else { 0 }
+        if len > INLINE_BYTES_MAX { len + BLOCK } else { 0 }
     }
 
-    pub(super) fn compare(&self, sought: &Sought<'_>) -> Ordering {
+    pub(super) fn compare(&self, sought: &SearchName<'_>) -> Ordering {
         match (self, &sought.words) {
             (Self::Short { len, bytes }, Some(words)) => {
                 let first = word(bytes, 0).cmp(&words[0]);
                 // The first word decides most comparisons.
-                first.then_with(|| rest(*len, bytes).as_slice().cmp(&words[1..]))
+                first.then_with(|| remaining_words(*len, bytes).as_slice().cmp(&words[1..]))
             }
             _ => self.bytes().cmp(sought.name),
         }
     }
 }
 
-impl<'n> Sought<'n> {
+impl<'n> SearchName<'n> {
     pub(super) fn new(name: &'n [u8]) -> Self {
-        let words = short(name).map(|(len, bytes)| {
-            let [second, third, fourth] = rest(len, &bytes);
+        let words = inline_parts(name).map(|(len, bytes)| {
+            let [second, third, fourth] = remaining_words(len, &bytes);
             [word(&bytes, 0), second, third, fourth]
         });
         Self { name, words }
@@ -80,14 +80,14 @@ impl<'n> Sought<'n> {
     }
 }
 
-fn short(text: &[u8]) -> Option<(u8, [u8; SHORT])> {
-    let mut bytes = [0; SHORT];
+fn inline_parts(text: &[u8]) -> Option<(u8, [u8; INLINE_BYTES_MAX])> {
+    let mut bytes = [0; INLINE_BYTES_MAX];
     bytes.get_mut(..text.len())?.copy_from_slice(text);
     Some((u8::try_from(text.len()).ok()?, bytes))
 }
 
 /// Returns eight bytes as a number with the same order.
-fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
+fn word(bytes: &[u8; INLINE_BYTES_MAX], from: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[from..from + 8]);
     u64::from_be_bytes(word)
@@ -95,9 +95,9 @@ fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
 
 /// Returns the words to compare if the first ones are equal: the remaining bytes, then the length,
 /// in case one text is the other followed by zeros.
-fn rest(len: u8, bytes: &[u8; SHORT]) -> [u64; 3] {
+fn remaining_words(len: u8, bytes: &[u8; INLINE_BYTES_MAX]) -> [u64; 3] {
     let mut last = [0; 8];
-    last[..SHORT - 24].copy_from_slice(&bytes[24..]);
+    last[..INLINE_BYTES_MAX - 24].copy_from_slice(&bytes[24..]);
     last[7] = len;
     [word(bytes, 8), word(bytes, 16), u64::from_be_bytes(last)]
 }
@@ -111,7 +111,7 @@ mod tests {
     /// Generates texts over a small alphabet that includes zero, with lengths around the inline
     /// limit and word boundaries.
     fn any(dice: &mut Dice) -> Vec<u8> {
-        let len = dice.index(SHORT + 4);
+        let len = dice.index(INLINE_BYTES_MAX + 4);
         (0..len).map(|_| [0, 0, 0, 1, 255][dice.index(5)]).collect()
     }
 
@@ -123,11 +123,11 @@ mod tests {
             if dice.index(2) == 0 {
                 // Equal up to the end of the shorter one, or different only by zeros.
                 two = one.clone();
-                two.resize(dice.index(SHORT + 4), 0);
+                two.resize(dice.index(INLINE_BYTES_MAX + 4), 0);
             }
             let text = Text::new(&one);
             assert_eq!(text.bytes(), one);
-            assert_eq!(text.compare(&Sought::new(&two)), one.cmp(&two), "{one:?} {two:?}");
+            assert_eq!(text.compare(&SearchName::new(&two)), one.cmp(&two), "{one:?} {two:?}");
         }
     }
 

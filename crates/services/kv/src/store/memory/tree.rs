@@ -2,13 +2,13 @@
 //! lookup by rank along one path from the root. The standard library's tree would need a walk over
 //! all preceding rows.
 
-use super::text::{Sought, Text};
+use super::text::{SearchName, Text};
 
 /// Maximum number of rows in a node.
-const MOST: usize = 63;
+const NODE_ROWS_MAX: usize = 63;
 /// Minimum number of rows in a node other than the root. Two such nodes and the row between them
 /// fit in one node.
-const FEWEST: usize = MOST / 2;
+const NODE_ROWS_MIN: usize = NODE_ROWS_MAX / 2;
 
 #[derive(Debug)]
 pub(super) struct Row {
@@ -17,7 +17,7 @@ pub(super) struct Row {
 }
 
 /// Name and value of a row.
-pub(super) type Shown<'t> = (&'t [u8], &'t [u8]);
+pub(super) type RowRef<'t> = (&'t [u8], &'t [u8]);
 
 #[derive(Debug, Default)]
 pub(super) struct Tree {
@@ -53,7 +53,7 @@ impl Tree {
     }
 
     pub(super) fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        let (name, mut node) = (Sought::new(name), &self.root);
+        let (name, mut node) = (SearchName::new(name), &self.root);
         loop {
             match node.find(&name) {
                 Ok(at) => return Some(node.rows[at].value.bytes()),
@@ -64,7 +64,7 @@ impl Tree {
 
     /// Sets a row and returns the length of its old value.
     pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> Option<usize> {
-        match self.root.put(&Sought::new(name), value) {
+        match self.root.put(&SearchName::new(name), value) {
             Put::Replaced(len) => return Some(len),
             Put::Added(None) => {}
             Put::Added(Some((middle, right))) => {
@@ -80,19 +80,19 @@ impl Tree {
     }
 
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<Row> {
-        let removed = self.root.remove(&Sought::new(name));
-        self.lower();
+        let removed = self.root.remove(&SearchName::new(name));
+        self.shrink_root();
         removed
     }
 
     pub(super) fn pop_first(&mut self) -> Option<Row> {
         let first = self.root.pop(false);
-        self.lower();
+        self.shrink_root();
         first
     }
 
-    /// Replaces a root without rows with its only child, if there is one.
-    fn lower(&mut self) {
+    /// Replaces a root without rows by its only child, if there is one.
+    fn shrink_root(&mut self) {
         if self.root.rows.is_empty()
             && let Some(child) = self.root.children.pop()
         {
@@ -102,7 +102,7 @@ impl Tree {
 
     /// Returns the number of rows before `name`, which may be absent.
     pub(super) fn rank(&self, name: &[u8]) -> usize {
-        let name = Sought::new(name);
+        let name = SearchName::new(name);
         let (mut node, mut before) = (&self.root, 0);
         loop {
             let (at, found) = match node.find(&name) {
@@ -120,7 +120,7 @@ impl Tree {
         }
     }
 
-    pub(super) fn nth(&self, number: usize) -> Option<Shown<'_>> {
+    pub(super) fn nth(&self, number: usize) -> Option<RowRef<'_>> {
         if number >= self.root.count {
             return None;
         }
@@ -138,7 +138,7 @@ impl Tree {
     }
 
     pub(super) fn from(&self, name: &[u8]) -> Ascending<'_> {
-        let name = Sought::new(name);
+        let name = SearchName::new(name);
         let (mut node, mut way) = (&self.root, Vec::new());
         loop {
             let found = node.find(&name);
@@ -152,8 +152,8 @@ impl Tree {
     }
 
     /// Iterates backwards over the rows before `name`, or over all rows if it is `None`.
-    pub(super) fn before(&self, name: Option<&[u8]>) -> Descending<'_> {
-        let name = name.map(Sought::new);
+    pub(super) fn iterate_before(&self, name: Option<&[u8]>) -> Descending<'_> {
+        let name = name.map(SearchName::new);
         let (mut node, mut way) = (&self.root, Vec::new());
         loop {
             let at = match name.as_ref().map(|name| node.find(name)) {
@@ -170,22 +170,22 @@ impl Tree {
 }
 
 impl Row {
-    pub(super) fn show(&self) -> Shown<'_> {
+    pub(super) fn show(&self) -> RowRef<'_> {
         (self.name.bytes(), self.value.bytes())
     }
 }
 
 impl Node {
-    fn find(&self, name: &Sought<'_>) -> Result<usize, usize> {
+    fn find(&self, name: &SearchName<'_>) -> Result<usize, usize> {
         self.rows.binary_search_by(|row| row.name.compare(name))
     }
 
-    fn counted(rows: Vec<Row>, children: Vec<Self>) -> Self {
+    fn with_counts(rows: Vec<Row>, children: Vec<Self>) -> Self {
         let below: usize = children.iter().map(|child| child.count).sum();
         Self { count: rows.len() + below, rows, children }
     }
 
-    fn put(&mut self, name: &Sought<'_>, value: &[u8]) -> Put {
+    fn put(&mut self, name: &SearchName<'_>, value: &[u8]) -> Put {
         let at = match self.find(name) {
             Ok(at) => return Put::Replaced(self.rows[at].value.set(value)),
             Err(at) => at,
@@ -203,25 +203,25 @@ impl Node {
             }
         }
         self.count += 1;
-        Put::Added((self.rows.len() > MOST).then(|| self.split()))
+        Put::Added((self.rows.len() > NODE_ROWS_MAX).then(|| self.split()))
     }
 
     /// Splits off the second half of the node. The first half keeps no spare capacity, because
     /// ascending names are never inserted there.
     fn split(&mut self) -> Split {
-        let right = self.rows.split_off(FEWEST + 1);
+        let right = self.rows.split_off(NODE_ROWS_MIN + 1);
         let middle = self.rows.pop().expect("more rows than a node has at most");
         self.rows.shrink_to_fit();
         let children = match self.children.is_empty() {
             true => Vec::new(),
-            false => self.children.split_off(FEWEST + 1),
+            false => self.children.split_off(NODE_ROWS_MIN + 1),
         };
-        let right = Self::counted(right, children);
+        let right = Self::with_counts(right, children);
         self.count -= right.count + 1;
         (middle, right)
     }
 
-    fn remove(&mut self, name: &Sought<'_>) -> Option<Row> {
+    fn remove(&mut self, name: &SearchName<'_>) -> Option<Row> {
         let removed = match (self.find(name), self.children.is_empty()) {
             (Ok(at), true) => self.rows.remove(at),
             (Err(_), true) => return None,
@@ -229,12 +229,12 @@ impl Node {
                 // Take the last row of the subtree before the removed row as its replacement.
                 let before = self.children[at].pop(true)?;
                 let removed = std::mem::replace(&mut self.rows[at], before);
-                self.fill(at);
+                self.refill_child(at);
                 removed
             }
             (Err(at), false) => {
                 let removed = self.children[at].remove(name)?;
-                self.fill(at);
+                self.refill_child(at);
                 removed
             }
         };
@@ -247,7 +247,7 @@ impl Node {
         let popped = match self.children.get_mut(at) {
             Some(child) => {
                 let popped = child.pop(last)?;
-                self.fill(at);
+                self.refill_child(at);
                 popped
             }
             None if self.rows.is_empty() => return None,
@@ -259,18 +259,19 @@ impl Node {
     }
 
     /// Refills a child that has too few rows: moves a row from a sibling, or merges the two.
-    fn fill(&mut self, at: usize) {
-        if self.children[at].rows.len() >= FEWEST {
+    fn refill_child(&mut self, at: usize) {
+        if self.children[at].rows.len() >= NODE_ROWS_MIN {
             return;
         }
-        let has_more = |child: Option<&Self>| child.is_some_and(|child| child.rows.len() > FEWEST);
+        let has_more =
+            |child: Option<&Self>| child.is_some_and(|child| child.rows.len() > NODE_ROWS_MIN);
         let left = at.checked_sub(1);
         if let Some(left) = left.filter(|left| has_more(self.children.get(*left))) {
-            let (row, child) = self.children[left].give(true);
+            let (row, child) = self.children[left].take_edge_row(true);
             let row = std::mem::replace(&mut self.rows[left], row);
             self.children[at].get(row, child, false);
         } else if has_more(self.children.get(at + 1)) {
-            let (row, child) = self.children[at + 1].give(false);
+            let (row, child) = self.children[at + 1].take_edge_row(false);
             let row = std::mem::replace(&mut self.rows[at], row);
             self.children[at].get(row, child, true);
         } else {
@@ -286,7 +287,7 @@ impl Node {
 
     /// Removes and returns the last row with the child after it, or the first row with the child
     /// before it.
-    fn give(&mut self, last: bool) -> (Row, Option<Self>) {
+    fn take_edge_row(&mut self, last: bool) -> (Row, Option<Self>) {
         let (row, child) = if last {
             (self.rows.pop(), self.children.pop())
         } else {
@@ -319,7 +320,7 @@ type Path<'t> = Vec<(&'t Node, usize)>;
 pub(super) struct Ascending<'t>(Path<'t>);
 
 impl<'t> Iterator for Ascending<'t> {
-    type Item = Shown<'t>;
+    type Item = RowRef<'t>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -345,7 +346,7 @@ impl<'t> Iterator for Ascending<'t> {
 pub(super) struct Descending<'t>(Path<'t>);
 
 impl<'t> Iterator for Descending<'t> {
-    type Item = Shown<'t>;
+    type Item = RowRef<'t>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -379,8 +380,8 @@ mod tests {
     fn check(node: &Node, is_root: bool) -> usize {
         let below: usize = node.children.iter().map(|child| child.count).sum();
         assert_eq!(node.count, node.rows.len() + below);
-        assert!(node.rows.len() <= MOST);
-        assert!(is_root || node.rows.len() >= FEWEST, "{}", node.rows.len());
+        assert!(node.rows.len() <= NODE_ROWS_MAX);
+        assert!(is_root || node.rows.len() >= NODE_ROWS_MIN, "{}", node.rows.len());
         assert!(node.rows.is_sorted_by(|one, two| one.show().0 < two.show().0));
         let depths: Vec<usize> = node.children.iter().map(|child| check(child, false)).collect();
         assert!(node.children.is_empty() || node.children.len() == node.rows.len() + 1);
@@ -396,12 +397,12 @@ mod tests {
         assert_eq!(tree.is_empty(), plain.is_empty());
         let name = name(dice);
         let show = |(name, value): (&'_ Vec<u8>, &'_ Vec<u8>)| (name.clone(), value.clone());
-        let shown = |(name, value): Shown<'_>| (name.to_vec(), value.to_vec());
+        let shown = |(name, value): RowRef<'_>| (name.to_vec(), value.to_vec());
         let (from, before) = (plain.range(name.clone()..), plain.range(..name.clone()));
         assert!(tree.from(&name).map(shown).eq(from.map(show)));
-        assert!(tree.before(Some(&name)).map(shown).eq(before.rev().map(show)));
+        assert!(tree.iterate_before(Some(&name)).map(shown).eq(before.rev().map(show)));
         assert!(tree.from(b"").map(shown).eq(plain.iter().map(show)));
-        assert!(tree.before(None).map(shown).eq(plain.iter().rev().map(show)));
+        assert!(tree.iterate_before(None).map(shown).eq(plain.iter().rev().map(show)));
         let rank = plain.range(..name.clone()).count();
         assert_eq!(tree.rank(&name), rank);
         let beyond = [0, 1, 20].map(|more| plain.len() + more);

@@ -3,7 +3,7 @@
 
 use crate::store::{
     collection::Kind,
-    entry::{Bytes, Entry, Old, Stamp},
+    entry::{Bytes, Entry, ReplacedEntry, Stamp},
     places::Version,
 };
 
@@ -34,22 +34,22 @@ impl Record {
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value);
         let mut record = Self(bytes.into_boxed_slice());
-        record.mark(stamp);
+        record.set_stamp(stamp);
         record
     }
 
     /// Replaces the value and the metadata, in place if the length stays the same.
     pub(crate) fn set(&mut self, value: &[u8], stamp: Stamp) {
-        let from = self.value_at();
+        let from = self.value_offset();
         if self.0.len() - from == value.len() {
             self.0[from..].copy_from_slice(value);
-            self.mark(stamp);
+            self.set_stamp(stamp);
         } else {
             *self = Self::new(self.key(), value, stamp);
         }
     }
 
-    fn mark(&mut self, stamp: Stamp) {
+    fn set_stamp(&mut self, stamp: Stamp) {
         let Stamp { version, deadline, kind } = stamp;
         self.0[SLOT..DEADLINE].copy_from_slice(&version.slot.to_le_bytes());
         self.0[DEADLINE..INDEX].copy_from_slice(&deadline.unwrap_or(0).to_le_bytes());
@@ -58,7 +58,7 @@ impl Record {
     }
 
     pub(crate) fn key(&self) -> &[u8] {
-        &self.0[HEAD..self.value_at()]
+        &self.0[HEAD..self.value_offset()]
     }
 
     pub(crate) fn deadline(&self) -> Option<u64> {
@@ -67,15 +67,15 @@ impl Record {
 
     pub(crate) fn entry(&self) -> Entry<'_> {
         Entry {
-            value: Bytes::Borrowed(&self.0[self.value_at()..]),
+            value: Bytes::Borrowed(&self.0[self.value_offset()..]),
             version: self.version(),
             deadline: self.deadline(),
             kind: self.kind(),
         }
     }
 
-    pub(crate) fn old(&self) -> Old {
-        Old::new(&self.0[self.value_at()..], self.entry().stamp())
+    pub(crate) fn replaced_entry(&self) -> ReplacedEntry {
+        ReplacedEntry::new(&self.0[self.value_offset()..], self.entry().stamp())
     }
 
     fn kind(&self) -> Kind {
@@ -103,12 +103,12 @@ impl Record {
     }
 
     /// Reads a byte of each cache line, up to the size of a typical record, to load these lines.
-    pub(crate) fn touch(&self) -> u8 {
+    pub(crate) fn prefetch_lines(&self) -> u8 {
         let last = self.0.len() - 1;
         [0, LINE, 2 * LINE, 3 * LINE].into_iter().fold(0, |sum, at| sum ^ self.0[at.min(last)])
     }
 
-    fn value_at(&self) -> usize {
+    fn value_offset(&self) -> usize {
         HEAD + u32::from_le_bytes(self.field(KEY_BYTES)) as usize
     }
 

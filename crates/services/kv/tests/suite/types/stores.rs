@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 use quorate_core::slot::Slot;
 use quorate_kv::store::{
     Span, Stamp, Store, Version,
-    collection::{Header, Id, Kind, Stored},
+    collection::{EncodedHeader, Header, Id, Kind},
     digest,
-    image::Part,
+    image::ImagePart,
     lsm::{Limits, LsmStore},
     memory::MemoryStore,
 };
@@ -19,8 +19,8 @@ fn id(slot: u64) -> Id {
     Id { version: Version { slot, index: 0 }, number: 0 }
 }
 
-fn header(id: Id, count: u64) -> Stored {
-    let header = Header { id, count, bytes: 0, first: 0, timed: None, log: None };
+fn header(id: Id, count: u64) -> EncodedHeader {
+    let header = Header { id, count, bytes: 0, first: 0, field_deadlines: None, log: None };
     header.to_bytes()
 }
 
@@ -75,7 +75,7 @@ fn rows_are_in_the_order_of_their_names() {
             }
             let to = (random.below(3) > 0).then_some(ends[1].as_slice());
             for back in [false, true] {
-                let span = Span { from: &ends[0], to, back };
+                let span = Span { from: &ends[0], to, is_backward: back };
                 let within =
                     |name: &[u8]| name >= ends[0].as_slice() && to.is_none_or(|to| name < to);
                 let expected =
@@ -222,20 +222,20 @@ fn images_have_rows_as_they_were() {
     }
 }
 
-fn item(part: Part<'_>) -> Vec<u8> {
+fn item(part: ImagePart<'_>) -> Vec<u8> {
     match part {
-        Part::Key(key, entry) => [key, b"=", &entry.value].concat(),
-        Part::Row(name, value) => [b"  ", name, b"=", value].concat(),
+        ImagePart::Key(key, entry) => [key, b"=", &entry.value].concat(),
+        ImagePart::Row(name, value) => [b"  ", name, b"=", value].concat(),
     }
 }
 
 fn contents(store: &dyn Store) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     store.scan(quorate_kv::store::Position::START, &mut |key, entry| {
-        items.push(item(Part::Key(key, entry)));
+        items.push(item(ImagePart::Key(key, entry)));
         let header = Header::from_bytes(&entry.value).unwrap();
         store.rows(header.id, Span::ALL, &mut |name, value| {
-            items.push(item(Part::Row(name, value)));
+            items.push(item(ImagePart::Row(name, value)));
             ControlFlow::Continue(())
         });
         ControlFlow::Continue(())

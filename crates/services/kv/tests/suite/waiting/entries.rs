@@ -1,7 +1,7 @@
 //! Clients that wait for entries of streams (XREAD, XREADGROUP), on several nodes.
 
 use quorate_core::level::Level;
-use quorate_kv::commands::stream::waiting::Wanted;
+use quorate_kv::commands::stream::waiting::AwaitedEntries;
 use quorate_replica::front::{Failure, Front as _};
 
 use super::group::{Client, Group, image, load};
@@ -169,7 +169,7 @@ fn a_stream_that_comes_by_another_way_ends_waits() {
             quorate_replica::service::StateMachine::take_notices(
                 service,
                 &mut |subject, message| {
-                    front.notice(subject, message);
+                    front.deliver_notice(subject, message);
                 },
             );
         } else {
@@ -286,5 +286,5 @@ fn commands_that_do_not_block_are_recognised() {
     group.say(clients[0], "XREAD BLOCK 0 STREAMS s $");
     group.say(clients[0], "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
     assert_eq!(group.say(clients[0], "EXEC"), "*2|*-1|*-1|");
-    assert!(Wanted::decode(b"").is_none());
+    assert!(AwaitedEntries::decode(b"").is_none());
 }

@@ -56,7 +56,7 @@ impl Group {
 
     pub(crate) fn close(&mut self, (node, client): Client) {
         let Node { front, world, .. } = &mut self.nodes[node];
-        front.closed(client, world);
+        front.handle_closed(client, world);
         self.nodes[node].input.remove(&client);
     }
 
@@ -69,7 +69,7 @@ impl Group {
     /// Runs a turn of a node, as the reactor does.
     pub(crate) fn turn(&mut self, node: usize) {
         let Node { front, world, .. } = &mut self.nodes[node];
-        front.poll(world);
+        front.run_turn(world);
         self.nodes[node].pump();
     }
 
@@ -94,7 +94,9 @@ impl Group {
             }
             let reply = node.world.apply(&command);
             let Node { front, world, .. } = node;
-            world.service.take_notices(&mut |subject, message| front.notice(subject, message));
+            world
+                .service
+                .take_notices(&mut |subject, message| front.deliver_notice(subject, message));
             if number == from {
                 world.told.push(Told::Written(tag, reply.clone()));
             }

@@ -15,7 +15,7 @@ pub(super) struct Change<'w, 'a, 'n> {
     name: &'n [u8],
     pub(super) group: Group,
     /// The group as it is stored.
-    stored: Group,
+    stored_group: Group,
     /// A pending entry has changed.
     is_changed: bool,
     /// Consumer that the command names.
@@ -30,7 +30,7 @@ struct Acting<'n> {
     name: &'n [u8],
     consumer: Consumer,
     is_new: bool,
-    lost: Loss,
+    lost_entries: Loss,
 }
 
 /// Pending entries removed.
@@ -73,7 +73,7 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
             stream,
             name,
             group,
-            stored: group,
+            stored_group: group,
             is_changed: false,
             acting: None,
             losses: BTreeMap::new(),
@@ -82,17 +82,17 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
     }
 
     /// Names the consumer that acts. Creates it if absent, and returns whether it was.
-    pub(super) fn enter(&mut self, name: &'n [u8], now_ms: u64) -> bool {
+    pub(super) fn set_acting(&mut self, name: &'n [u8], now_ms: u64) -> bool {
         let found = self.stream.view().consumer(self.group.number, name);
         let is_new = found.is_none();
         let consumer = match found {
-            Some(consumer) => Consumer { seen_ms: now_ms, ..consumer },
+            Some(consumer) => Consumer { last_command_ms: now_ms, ..consumer },
             None => {
                 self.group.consumers += 1;
                 Consumer::new(next_number(&mut self.stream), now_ms)
             }
         };
-        self.acting = Some(Acting { name, consumer, is_new, lost: Loss::default() });
+        self.acting = Some(Acting { name, consumer, is_new, lost_entries: Loss::default() });
         is_new
     }
 
@@ -104,7 +104,7 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
     /// Records that entries were delivered to the acting consumer.
     pub(super) fn set_active(&mut self) {
         if let Some(Acting { consumer, .. }) = &mut self.acting {
-            consumer.active_ms = Some(consumer.seen_ms);
+            consumer.active_ms = Some(consumer.last_command_ms);
         }
     }
 
@@ -139,7 +139,7 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
         }
         let value = Pending { consumer, delivered_ms, deliveries }.to_bytes();
         let stored = old.map(|_| Pending::BYTES);
-        self.stream.put_group_row(&name::pending(group, id), &value, stored);
+        self.stream.put_group_row(&name::pending_row(group, id), &value, stored);
     }
 
     /// Removes a pending entry, whose stored state is `old`.
@@ -148,7 +148,7 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
         self.disown(old.consumer, id);
         self.group.pending = self.group.pending.saturating_sub(1);
         self.removed.add(id);
-        let name = name::pending(self.group.number, id);
+        let name = name::pending_row(self.group.number, id);
         self.stream.remove_group_row(&name, Pending::BYTES);
     }
 
@@ -157,7 +157,7 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
         match &mut self.acting {
             Some(acting) if acting.consumer.number == consumer => {
                 acting.consumer.pending = acting.consumer.pending.saturating_sub(1);
-                acting.lost.add(id);
+                acting.lost_entries.add(id);
             }
             _ => self.losses.entry(consumer).or_default().add(id),
         }
@@ -212,7 +212,8 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
 
     /// Writes the acting consumer.
     fn close_acting(&mut self) {
-        let Some(Acting { name, mut consumer, is_new, lost }) = self.acting.take() else {
+        let Some(Acting { name, mut consumer, is_new, lost_entries: lost }) = self.acting.take()
+        else {
             return;
         };
         if lost.includes(consumer.first) {
@@ -230,7 +231,7 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
     fn close_losses(&mut self) {
         for (number, lost) in std::mem::take(&mut self.losses) {
             let view = self.stream.view();
-            let Some(name) = view.name_of(self.group.number, number) else {
+            let Some(name) = view.consumer_name(self.group.number, number) else {
                 continue;
             };
             let Some(mut consumer) = view.consumer(self.group.number, &name) else {
@@ -248,7 +249,7 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
     /// the header as it is: an attempt without effect neither ends a WATCH nor invalidates caches,
     /// as in Redis.
     pub(super) fn close(mut self) {
-        let is_changed = self.is_changed || self.group != self.stored;
+        let is_changed = self.is_changed || self.group != self.stored_group;
         self.close_acting();
         if !is_changed {
             return;

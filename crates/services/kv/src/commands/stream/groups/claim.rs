@@ -195,7 +195,7 @@ fn write_head(op: Op, idle_ms: u64, r: &Request<'_>, out: &mut Encoder<'_>) -> R
 }
 
 /// Fields common to both commands.
-struct Head<'a> {
+struct ClaimArguments<'a> {
     key: Key<'a>,
     now_ms: u64,
     group: &'a [u8],
@@ -203,7 +203,7 @@ struct Head<'a> {
     idle_ms: u64,
 }
 
-impl<'a> Head<'a> {
+impl<'a> ClaimArguments<'a> {
     fn decode(from: &mut Decoder<'a>, group_ms: u64) -> Result<Self, Fault> {
         let (key, now_ms) = (from.key()?, clock(from, group_ms)?);
         let (group, consumer, idle_ms) = (from.field()?, from.field()?, from.count()?);
@@ -228,7 +228,7 @@ impl<'a> Head<'a> {
             reply.error(&no_group(self.key, self.group));
             return None;
         };
-        change.enter(self.consumer, self.now_ms);
+        change.set_acting(self.consumer, self.now_ms);
         Some(change)
     }
 
@@ -327,7 +327,7 @@ pub(super) fn claim(
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let head = Head::decode(from, state.store.time())?;
+    let head = ClaimArguments::decode(from, state.store.time())?;
     let (ids, options) = (read_ids(from)?, Options::decode(from)?);
     from.end()?;
     let Some(mut change) = head.open(state, reply) else {
@@ -363,7 +363,7 @@ const CLAIMED: u64 = 6 + 7 * CHANGED_ROW;
 
 /// Returns an upper bound on the visits of XCLAIM.
 pub(super) fn visits(from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
-    let head = Head::decode(from, 0)?;
+    let head = ClaimArguments::decode(from, 0)?;
     let ids = read_ids(from)?.count() as u64;
     let view = rows::View::at(store, head.key);
     Ok(view.map_or(0, |view| {
@@ -374,7 +374,7 @@ pub(super) fn visits(from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, F
 
 /// Returns an upper bound on the visits of XAUTOCLAIM.
 pub(super) fn visits_idle(from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
-    let head = Head::decode(from, 0)?;
+    let head = ClaimArguments::decode(from, 0)?;
     id::decode(from)?;
     let count = from.count()?.min(ENTRIES_MAX);
     let view = rows::View::at(store, head.key);
@@ -392,7 +392,7 @@ pub(super) fn claim_idle(
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let head = Head::decode(from, state.store.time())?;
+    let head = ClaimArguments::decode(from, state.store.time())?;
     let (start, count, just_id) = (id::decode(from)?, from.count()?, from.byte()? != 0);
     from.end()?;
     let Some(mut change) = head.open(state, reply) else {
@@ -416,7 +416,7 @@ pub(super) fn claim_idle(
 fn claim_from(
     start: EntryId,
     mut left: u64,
-    head: &Head<'_>,
+    head: &ClaimArguments<'_>,
     how: &Claim,
     change: &mut Change<'_, '_, '_>,
     claimed: &mut Claimed,

@@ -24,7 +24,7 @@ pub(in super::super) fn groups(view: &View<'_>, reply: &mut Reply<'_>) {
         number("consumers", group.consumers, reply);
         number("pending", group.pending, reply);
         progress(&group, &positions, reply);
-        items.go_on()
+        items.continue_if_fits()
     });
     items.write(reply, Reply::array);
 }
@@ -46,11 +46,11 @@ pub(in super::super) fn consumers(
         reply.map(4);
         field("name", name, reply);
         number("pending", consumer.pending, reply);
-        number("idle", now_ms.saturating_sub(consumer.seen_ms), reply);
+        number("idle", now_ms.saturating_sub(consumer.last_command_ms), reply);
         reply.bulk(b"inactive");
         let inactive = consumer.active_ms.map(|active| now_ms.saturating_sub(active));
         reply.integer(inactive.map_or(-1, u64::cast_signed));
-        items.go_on()
+        items.continue_if_fits()
     });
     items.write(reply, Reply::array);
 }
@@ -58,13 +58,18 @@ pub(in super::super) fn consumers(
 /// Appends the groups in the reply to XINFO STREAM FULL, with up to `count` pending entries of each
 /// group and consumer; 0 is no limit. Ends early once the reply is longer than allowed, for the caller
 /// to discard.
-pub(in super::super) fn full(view: &View<'_>, count: u64, reply: &mut Reply<'_>) {
+pub(in super::super) fn write_full(view: &View<'_>, count: u64, reply: &mut Reply<'_>) {
     let positions = Positions::of(view);
     let most = if count == 0 { u64::MAX } else { count };
-    list(reply, |reply| all_groups(view, &positions, most, reply));
+    list(reply, |reply| write_all_groups(view, &positions, most, reply));
 }
 
-fn all_groups(view: &View<'_>, positions: &Positions, most: u64, reply: &mut Reply<'_>) -> usize {
+fn write_all_groups(
+    view: &View<'_>,
+    positions: &Positions,
+    most: u64,
+    reply: &mut Reply<'_>,
+) -> usize {
     let mut count = 0;
     view.each_group(&mut |name, group| {
         count += 1;
@@ -73,10 +78,10 @@ fn all_groups(view: &View<'_>, positions: &Positions, most: u64, reply: &mut Rep
         progress(&group, positions, reply);
         number("pel-count", group.pending, reply);
         reply.bulk(b"pending");
-        list(reply, |reply| all_pending(view, &group, most, reply));
+        list(reply, |reply| write_all_pending(view, &group, most, reply));
         reply.bulk(b"consumers");
-        list(reply, |reply| all_consumers(view, &group, most, reply));
-        go_on(reply, 0, 1)
+        list(reply, |reply| write_all_consumers(view, &group, most, reply));
+        continue_if_fits(reply, 0, 1)
     });
     count
 }
@@ -115,46 +120,46 @@ fn list(reply: &mut Reply<'_>, write: impl FnOnce(&mut Reply<'_>) -> usize) {
 }
 
 /// Stops once a reply is too long or has enough items.
-fn go_on(reply: &Reply<'_>, count: usize, most: u64) -> ControlFlow<()> {
+fn continue_if_fits(reply: &Reply<'_>, count: usize, most: u64) -> ControlFlow<()> {
     match reply.0.len() <= REPLY_BYTES_MAX && (count as u64) < most {
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
     }
 }
 
-fn all_pending(view: &View<'_>, group: &Group, most: u64, reply: &mut Reply<'_>) -> usize {
+fn write_all_pending(view: &View<'_>, group: &Group, most: u64, reply: &mut Reply<'_>) -> usize {
     let (mut count, mut names) = (0, Names::new(view, group.number));
     let all = (group.first, EntryId::MAX);
     view.each_pending(group.number, all, false, &mut |id, pending| {
         count += 1;
         reply.array(4);
         reply_id(id, reply);
-        reply.bulk(names.of(pending.consumer));
+        reply.bulk(names.name_of(pending.consumer));
         reply.integer(pending.delivered_ms.cast_signed());
         reply.integer(pending.deliveries.cast_signed());
-        go_on(reply, count, most)
+        continue_if_fits(reply, count, most)
     });
     count
 }
 
-fn all_consumers(view: &View<'_>, group: &Group, most: u64, reply: &mut Reply<'_>) -> usize {
+fn write_all_consumers(view: &View<'_>, group: &Group, most: u64, reply: &mut Reply<'_>) -> usize {
     let mut count = 0;
     view.each_consumer(group.number, &mut |name, consumer| {
         count += 1;
         reply.map(5);
         field("name", name, reply);
-        number("seen-time", consumer.seen_ms, reply);
+        number("seen-time", consumer.last_command_ms, reply);
         reply.bulk(b"active-time");
         reply.integer(consumer.active_ms.map_or(-1, u64::cast_signed));
         number("pel-count", consumer.pending, reply);
         reply.bulk(b"pending");
-        list(reply, |reply| all_owned(view, group, &consumer, most, reply));
-        go_on(reply, 0, 1)
+        list(reply, |reply| write_all_owned(view, group, &consumer, most, reply));
+        continue_if_fits(reply, 0, 1)
     });
     count
 }
 
-fn all_owned(
+fn write_all_owned(
     view: &View<'_>,
     group: &Group,
     consumer: &Consumer,
@@ -171,7 +176,7 @@ fn all_owned(
             reply.integer(pending.delivered_ms.cast_signed());
             reply.integer(pending.deliveries.cast_signed());
         }
-        go_on(reply, count, most)
+        continue_if_fits(reply, count, most)
     });
     count
 }

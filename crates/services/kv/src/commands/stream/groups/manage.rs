@@ -9,7 +9,7 @@ use super::{
     },
     change::{Change, next_number},
     clock,
-    rows::{Group, behind, name},
+    rows::{Group, name, rows_end},
     text,
 };
 use crate::{
@@ -275,7 +275,7 @@ pub(super) fn manage(
             let Some(mut change) = existing(stream, key, group, reply) else {
                 return Ok(());
             };
-            let is_new = change.enter(consumer, now_ms);
+            let is_new = change.set_acting(consumer, now_ms);
             if is_new {
                 change.close();
             }
@@ -351,11 +351,11 @@ fn destroy(mut stream: rows::Change<'_, '_>, group: &[u8], reply: &mut Reply<'_>
 
 /// Removes all rows of a group of one kind.
 fn remove_all(stream: &mut rows::Change<'_, '_>, kind: u8, group: u64) {
-    let (mut from, to) = (name::all(kind, group), behind(kind, group));
+    let (mut from, to) = (name::rows_prefix(kind, group), rows_end(kind, group));
     loop {
         let (mut found, mut bytes) = (Vec::new(), 0);
         let view = stream.view();
-        let span = Span { from: &from, to: Some(&to), back: false };
+        let span = Span { from: &from, to: Some(&to), is_backward: false };
         view.store.rows(view.header.id, span, &mut |name, value| {
             bytes += name.len();
             found.push((name.to_vec(), value.len()));

@@ -44,7 +44,7 @@ const COMMANDS: &[Spec] = &[
             "O(1), O(N) for DESTROY and DELCONSUMER, where N is the number of pending entries removed",
             "A container for consumer groups commands.",
         )
-        .differs("`DESTROY` and `DELCONSUMER` remove up to 104 000 pending entries, and refuse more"),
+        .with_difference("`DESTROY` and `DELCONSUMER` remove up to 104 000 pending entries, and refuse more"),
     ),
     Spec::data(
         "xreadgroup",
@@ -58,7 +58,7 @@ const COMMANDS: &[Spec] = &[
             "O(M), where M is the number of entries returned",
             "Returns new or historical messages from a stream for a consumer in a group. Blocks until a message is available otherwise.",
         )
-        .differs("returns up to 10 000 entries or 16 MiB at a time"),
+        .with_difference("returns up to 10 000 entries or 16 MiB at a time"),
     ),
     Spec::data(
         "xack",
@@ -98,7 +98,7 @@ const COMMANDS: &[Spec] = &[
             "O(1) for each entry claimed",
             "Changes, or acquires, ownership of a message in a consumer group, as if the message was delivered a consumer group member.",
         )
-        .differs("claims up to 16 MiB at a time"),
+        .with_difference("claims up to 16 MiB at a time"),
     ),
     Spec::data(
         "xautoclaim",
@@ -112,7 +112,7 @@ const COMMANDS: &[Spec] = &[
             "O(1) if COUNT is small",
             "Changes, or acquires, ownership of messages in a consumer group, as if the messages were delivered to as consumer group member.",
         )
-        .differs("claims up to 10 000 entries or 16 MiB at a time"),
+        .with_difference("claims up to 10 000 entries or 16 MiB at a time"),
     ),
 ];
 

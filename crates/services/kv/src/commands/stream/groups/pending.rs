@@ -99,7 +99,7 @@ struct Range<'a> {
     now_ms: u64,
     /// Minimum time in milliseconds since the last delivery.
     idle_ms: u64,
-    most: u64,
+    count_max: u64,
     ids: (EntryId, EntryId),
     consumer: Option<&'a [u8]>,
 }
@@ -117,7 +117,7 @@ impl<'a> Range<'a> {
         let (idle_ms, most) = (from.count()?, from.count()?);
         let ids = (id::decode(from)?, id::decode(from)?);
         let consumer = if kind == 2 { Some(from.field()?) } else { None };
-        Ok(Some(Self { now_ms, idle_ms, most, ids, consumer }))
+        Ok(Some(Self { now_ms, idle_ms, count_max: most, ids, consumer }))
     }
 }
 
@@ -163,7 +163,7 @@ fn summary(view: &View<'_>, group: &Group, reply: &mut Reply<'_>) {
             reply.bulk(name);
             reply.bulk(consumer.pending.to_string().as_bytes());
         }
-        items.go_on()
+        items.continue_if_fits()
     });
     let start = |reply: &mut Reply<'_>| {
         reply.array(4);
@@ -198,18 +198,18 @@ fn list(view: &View<'_>, group: &Group, range: &Range<'_>, reply: &mut Reply<'_>
             let reply = &mut items.next();
             reply.array(4);
             reply_id(id, reply);
-            reply.bulk(names.of(pending.consumer));
+            reply.bulk(names.name_of(pending.consumer));
             reply.integer(idle_ms.cast_signed());
             reply.integer(pending.deliveries.cast_signed());
         }
-        match (items.count() as u64) < range.most {
-            true => items.go_on(),
+        match (items.count() as u64) < range.count_max {
+            true => items.continue_if_fits(),
             false => ControlFlow::Break(()),
         }
     };
     let from = |first: EntryId| (range.ids.0.max(first), range.ids.1);
     match consumer {
-        _ if range.most == 0 => {}
+        _ if range.count_max == 0 => {}
         None => view.each_pending(group.number, from(group.first), false, &mut add),
         Some(consumer) => {
             let of = (group.number, consumer.number);
@@ -230,16 +230,16 @@ fn list(view: &View<'_>, group: &Group, range: &Range<'_>, reply: &mut Reply<'_>
 pub(super) struct Names<'v> {
     view: &'v View<'v>,
     group: u64,
-    known: BTreeMap<u64, Vec<u8>>,
+    cached_names: BTreeMap<u64, Vec<u8>>,
 }
 
 impl<'v> Names<'v> {
     pub(super) const fn new(view: &'v View<'v>, group: u64) -> Self {
-        Self { view, group, known: BTreeMap::new() }
+        Self { view, group, cached_names: BTreeMap::new() }
     }
 
-    pub(super) fn of(&mut self, consumer: u64) -> &[u8] {
-        let read = || self.view.name_of(self.group, consumer).unwrap_or_default();
-        self.known.entry(consumer).or_insert_with(read)
+    pub(super) fn name_of(&mut self, consumer: u64) -> &[u8] {
+        let read = || self.view.consumer_name(self.group, consumer).unwrap_or_default();
+        self.cached_names.entry(consumer).or_insert_with(read)
     }
 }

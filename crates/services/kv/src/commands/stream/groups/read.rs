@@ -146,7 +146,7 @@ fn undelivered(view: &View<'_>, group: &Group, most: u64) -> u64 {
 }
 
 /// Reply being built, within its limits.
-struct Answer {
+struct ReadReply {
     streams: usize,
     bytes: Vec<u8>,
     /// Number of entries that the reply may still get.
@@ -155,7 +155,7 @@ struct Answer {
     is_full: bool,
 }
 
-impl Answer {
+impl ReadReply {
     fn is_full(&self) -> bool {
         self.is_full || self.left == 0 || self.bytes.len() > ENOUGH_BYTES
     }
@@ -175,7 +175,7 @@ impl Answer {
     fn entries(&self, most: u64) -> Entries {
         let before = if self.left < ENTRIES_MAX { self.bytes.len() } else { 0 };
         let most = most.min(self.left);
-        Entries { count: 0, bytes: Vec::new(), most, before, is_full: false }
+        Entries { count: 0, bytes: Vec::new(), most, earlier_bytes: before, is_full: false }
     }
 }
 
@@ -185,7 +185,7 @@ struct Entries {
     bytes: Vec<u8>,
     most: u64,
     /// Size of the reply so far, if it has entries.
-    before: usize,
+    earlier_bytes: usize,
     is_full: bool,
 }
 
@@ -194,7 +194,7 @@ impl Entries {
     fn add(&mut self, write: impl FnOnce(&mut Reply<'_>)) -> bool {
         let start = self.bytes.len();
         write(&mut Reply(&mut self.bytes));
-        if !fits(self.before + start, self.before + self.bytes.len()) {
+        if !fits(self.earlier_bytes + start, self.earlier_bytes + self.bytes.len()) {
             self.bytes.truncate(start);
             self.is_full = true;
             return false;
@@ -218,7 +218,7 @@ pub(super) fn read(
     if !all_exist(&query, state.store, reply) {
         return Ok(());
     }
-    let mut answer = Answer { streams: 0, bytes: Vec::new(), left: ENTRIES_MAX, is_full: false };
+    let mut answer = ReadReply { streams: 0, bytes: Vec::new(), left: ENTRIES_MAX, is_full: false };
     for (key, after) in query.streams() {
         let stream = rows::Change::find(&mut *state, key, reply);
         let Ok(Some(stream)) = stream else {
@@ -227,7 +227,7 @@ pub(super) fn read(
         let Some(mut change) = Change::open(stream, query.group) else {
             continue;
         };
-        change.enter(query.consumer, query.now_ms);
+        change.set_acting(query.consumer, query.now_ms);
         // A list of the consumer's own entries that is empty means that there are no more of them,
         // so a stream for which there is no room is left out.
         if !answer.is_full() {

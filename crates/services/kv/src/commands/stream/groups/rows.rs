@@ -39,7 +39,7 @@ pub(super) struct Group {
 pub(super) struct Consumer {
     pub(super) number: u64,
     /// Unix time in milliseconds of the consumer's last command.
-    pub(super) seen_ms: u64,
+    pub(super) last_command_ms: u64,
     /// Time of the last delivery to the consumer; `None` if there was none.
     pub(super) active_ms: Option<u64>,
     pub(super) pending: u64,
@@ -60,7 +60,7 @@ pub(super) struct Pending {
 /// Encoding of a missing number.
 const NONE: u64 = u64::MAX;
 
-fn some(number: u64) -> Option<u64> {
+fn decode_optional(number: u64) -> Option<u64> {
     (number != NONE).then_some(number)
 }
 
@@ -90,7 +90,7 @@ impl Group {
         let group = Self {
             number: from.word()?,
             last: read_id(from)?,
-            read: some(from.word()?),
+            read: decode_optional(from.word()?),
             pending: from.word()?,
             consumers: from.word()?,
             first: read_id(from)?,
@@ -108,14 +108,18 @@ impl Group {
 }
 
 impl Consumer {
-    pub(super) const fn new(number: u64, seen_ms: u64) -> Self {
-        Self { number, seen_ms, active_ms: None, pending: 0, first: EntryId::MAX }
+    pub(super) const fn new(number: u64, last_command_ms: u64) -> Self {
+        Self { number, last_command_ms, active_ms: None, pending: 0, first: EntryId::MAX }
     }
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::BYTES);
         let active = self.active_ms.unwrap_or(NONE);
-        Encoder(&mut bytes).word(self.number).word(self.seen_ms).word(active).word(self.pending);
+        Encoder(&mut bytes)
+            .word(self.number)
+            .word(self.last_command_ms)
+            .word(active)
+            .word(self.pending);
         bytes.extend_from_slice(&self.first.to_bytes());
         bytes
     }
@@ -124,8 +128,8 @@ impl Consumer {
         let from = &mut Decoder(bytes);
         let consumer = Self {
             number: from.word()?,
-            seen_ms: from.word()?,
-            active_ms: some(from.word()?),
+            last_command_ms: from.word()?,
+            active_ms: decode_optional(from.word()?),
             pending: from.word()?,
             first: read_id(from)?,
         };
@@ -166,24 +170,24 @@ pub(super) mod name {
     }
 
     /// Returns the beginning of the names of a group's rows of one kind.
-    pub(in super::super) fn all(kind: u8, group: u64) -> Vec<u8> {
+    pub(in super::super) fn rows_prefix(kind: u8, group: u64) -> Vec<u8> {
         [&[kind][..], &group.to_be_bytes()].concat()
     }
 
     pub(in super::super) fn consumer(group: u64, name: &[u8]) -> Vec<u8> {
-        [&all(CONSUMER, group), name].concat()
+        [&rows_prefix(CONSUMER, group), name].concat()
     }
 
     pub(in super::super) fn name(group: u64, consumer: u64) -> Vec<u8> {
-        [&all(NAME, group)[..], &consumer.to_be_bytes()].concat()
+        [&rows_prefix(NAME, group)[..], &consumer.to_be_bytes()].concat()
     }
 
-    pub(in super::super) fn pending(group: u64, id: EntryId) -> Vec<u8> {
-        [&all(PENDING, group)[..], &id.to_bytes()].concat()
+    pub(in super::super) fn pending_row(group: u64, id: EntryId) -> Vec<u8> {
+        [&rows_prefix(PENDING, group)[..], &id.to_bytes()].concat()
     }
 
     pub(in super::super) fn owned(group: u64, consumer: u64, id: EntryId) -> Vec<u8> {
-        [&all(OWNED, group)[..], &consumer.to_be_bytes(), &id.to_bytes()].concat()
+        [&rows_prefix(OWNED, group)[..], &consumer.to_be_bytes(), &id.to_bytes()].concat()
     }
 }
 
@@ -202,17 +206,17 @@ impl View<'_> {
         Consumer::from_bytes(&self.row(&name::consumer(group, name))?).ok()
     }
 
-    pub(super) fn name_of(&self, group: u64, consumer: u64) -> Option<Vec<u8>> {
+    pub(super) fn consumer_name(&self, group: u64, consumer: u64) -> Option<Vec<u8>> {
         Some(self.row(&name::name(group, consumer))?.to_vec())
     }
 
     pub(super) fn pending(&self, group: u64, id: EntryId) -> Option<Pending> {
-        Pending::from_bytes(&self.row(&name::pending(group, id))?).ok()
+        Pending::from_bytes(&self.row(&name::pending_row(group, id))?).ok()
     }
 
     /// Visits the groups in the order of their names.
     pub(super) fn each_group(&self, visit: &mut dyn FnMut(&[u8], Group) -> ControlFlow<()>) {
-        let span = Span { from: &[name::GROUP], to: Some(&[name::GROUP + 1]), back: false };
+        let span = Span { from: &[name::GROUP], to: Some(&[name::GROUP + 1]), is_backward: false };
         self.store.rows(self.header.id, span, &mut |name, value| match (
             name.get(1..),
             Group::from_bytes(value),
@@ -228,9 +232,9 @@ impl View<'_> {
         group: u64,
         visit: &mut dyn FnMut(&[u8], Consumer) -> ControlFlow<()>,
     ) {
-        let from = name::all(name::CONSUMER, group);
-        let to = behind(name::CONSUMER, group);
-        let span = Span { from: &from, to: Some(&to), back: false };
+        let from = name::rows_prefix(name::CONSUMER, group);
+        let to = rows_end(name::CONSUMER, group);
+        let span = Span { from: &from, to: Some(&to), is_backward: false };
         self.store.rows(self.header.id, span, &mut |name, value| match (
             name.get(from.len()..),
             Consumer::from_bytes(value),
@@ -248,9 +252,9 @@ impl View<'_> {
         back: bool,
         visit: &mut dyn FnMut(EntryId, Pending) -> ControlFlow<()>,
     ) {
-        let from = name::pending(group, from);
-        let to = [name::pending(group, to), vec![0]].concat();
-        let span = Span { from: &from, to: Some(&to), back };
+        let from = name::pending_row(group, from);
+        let to = [name::pending_row(group, to), vec![0]].concat();
+        let span = Span { from: &from, to: Some(&to), is_backward: back };
         self.store.rows(self.header.id, span, &mut |name, value| match (
             id_in(name),
             Pending::from_bytes(value),
@@ -269,7 +273,7 @@ impl View<'_> {
     ) {
         let from = name::owned(group, consumer, from);
         let to = [name::owned(group, consumer, to), vec![0]].concat();
-        let span = Span { from: &from, to: Some(&to), back: false };
+        let span = Span { from: &from, to: Some(&to), is_backward: false };
         self.store.rows(self.header.id, span, &mut |name, _| match id_in(name) {
             Some(id) => visit(id),
             None => ControlFlow::Continue(()),
@@ -278,9 +282,9 @@ impl View<'_> {
 }
 
 /// Returns the exclusive upper bound of the names of a group's rows of one kind.
-pub(super) fn behind(kind: u8, group: u64) -> Vec<u8> {
+pub(super) fn rows_end(kind: u8, group: u64) -> Vec<u8> {
     match group.checked_add(1) {
-        Some(next) => name::all(kind, next),
+        Some(next) => name::rows_prefix(kind, next),
         None => vec![kind.saturating_add(1)],
     }
 }
@@ -310,7 +314,7 @@ mod tests {
         assert_eq!(bytes.len(), Group::BYTES);
         assert_eq!(Group::from_bytes(&bytes), Ok(group));
         let consumer =
-            Consumer { number: 1, seen_ms: 2, active_ms: Some(3), pending: 4, first: ID };
+            Consumer { number: 1, last_command_ms: 2, active_ms: Some(3), pending: 4, first: ID };
         let bytes = [words(&[1, 2, 3, 4]), id.to_vec()].concat();
         assert_eq!(consumer.to_bytes(), bytes);
         assert_eq!(bytes.len(), Consumer::BYTES);
@@ -326,8 +330,8 @@ mod tests {
         assert_eq!(name::group(b"x"), b"gx");
         assert_eq!(name::consumer(7, b"x"), [b"c", &number[..], b"x"].concat());
         assert_eq!(name::name(7, 256), [b"n", &number[..], &other].concat());
-        assert_eq!(name::pending(7, ID), [b"p", &number[..], &id].concat());
+        assert_eq!(name::pending_row(7, ID), [b"p", &number[..], &id].concat());
         assert_eq!(name::owned(7, 256, ID), [b"q", &number[..], &other, &id].concat());
-        assert_eq!(behind(name::PENDING, u64::MAX), b"q");
+        assert_eq!(rows_end(name::PENDING, u64::MAX), b"q");
     }
 }

@@ -8,11 +8,11 @@ use super::{APART_BYTES, Access, Failure, Tree};
 use crate::store::{
     DeadlineKind, Position,
     lsm::{
-        blind::Replaced,
+        blind::ReplacedEntries,
         changes::Changes,
         layout::{
             INDEXED_KEY, NEWEST_KEY, STATE_KEY, apart_header_key, data_key, deadline_key,
-            ended_key, header_of, kind, row_key, stored_value,
+            dropped_collection_key, header_of, kind, row_key, stored_value,
         },
     },
 };
@@ -21,15 +21,15 @@ impl Tree {
     /// Writes a layer, and removes what is left of the entries that its blind writes replace.
     pub(in crate::store::lsm) fn write(&self, changes: &Changes) -> Result<(), Failure> {
         // Looked up first, because the batch overwrites the old entries.
-        for group in changes.groups.iter().chain(&changes.uncertain) {
-            self.look_up(group)?;
+        for group in changes.groups.iter().chain(&changes.uncounted_groups) {
+            self.look_up_group(group)?;
         }
         self.disk.allows(Access::Write)?;
         if changes.deadlines.iter().any(|deadlines| !deadlines.is_empty()) {
-            self.has.deadlines.store(true, Ordering::Release);
+            self.entry_kinds.deadlines.store(true, Ordering::Release);
         }
         if !changes.rows.is_empty() {
-            self.has.rows.store(true, Ordering::Release);
+            self.entry_kinds.rows.store(true, Ordering::Release);
         }
         let mut batch = self.database.batch();
         self.put_state(&mut batch, changes);
@@ -46,7 +46,7 @@ impl Tree {
             let newest = changes.generation.to_le_bytes();
             batch.insert(&self.keyspace, NEWEST_KEY, newest);
         }
-        if state.indexed && self.has.deadlines.load(Ordering::Acquire) {
+        if state.indexed && self.entry_kinds.deadlines.load(Ordering::Acquire) {
             batch.insert(&self.keyspace, INDEXED_KEY, state.to_bytes());
         }
         for (key, value) in &changes.meta {
@@ -69,7 +69,8 @@ impl Tree {
                     batch.remove(&self.keyspace, key);
                 }
             }
-            let replaced = replaced(changes).flat_map(|replaced| &replaced.deadlines[of as usize]);
+            let replaced =
+                replaced_entries(changes).flat_map(|replaced| &replaced.deadlines[of as usize]);
             // The layer may contain the same deadline again.
             for old in replaced.filter(|old| !changed.contains_key(old)) {
                 let key = deadline_key(changes.generation, of, old.0, &old.1);
@@ -116,16 +117,16 @@ impl Tree {
                 }
             }
         }
-        let replaced = replaced(changes).flat_map(|replaced| &replaced.ended);
-        let ended = replaced.filter(|id| !changes.ended.contains(id));
-        for id in changes.ended.iter().chain(ended) {
-            batch.insert(&self.keyspace, ended_key(changes.generation, *id), []);
+        let replaced = replaced_entries(changes).flat_map(|replaced| &replaced.dropped_collections);
+        let ended = replaced.filter(|id| !changes.dropped_collections.contains(id));
+        for id in changes.dropped_collections.iter().chain(ended) {
+            batch.insert(&self.keyspace, dropped_collection_key(changes.generation, *id), []);
         }
     }
 }
 
-fn replaced(changes: &Changes) -> impl Iterator<Item = &Replaced> {
-    changes.groups.iter().filter_map(|group| group.replaced())
+fn replaced_entries(changes: &Changes) -> impl Iterator<Item = &ReplacedEntries> {
+    changes.groups.iter().filter_map(|group| group.replaced_entries())
 }
 
 /// Returns the keys that have lost a deadline. They may have another one now.
@@ -133,6 +134,6 @@ fn had_deadlines(changes: &Changes) -> BTreeSet<&[u8]> {
     let keys = DeadlineKind::Keys as usize;
     let lost = changes.deadlines[keys].iter().filter(|(_, present)| !**present);
     let lost = lost.map(|((_, key), _)| &**key);
-    let old = replaced(changes).flat_map(|replaced| &replaced.deadlines[keys]);
+    let old = replaced_entries(changes).flat_map(|replaced| &replaced.deadlines[keys]);
     lost.chain(old.map(|(_, key)| &**key)).collect()
 }

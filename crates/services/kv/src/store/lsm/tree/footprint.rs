@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::{APART_BYTES, Access, Failure, Tree};
 use crate::store::{
-    Old,
+    ReplacedEntry,
     lsm::{
         blind::{Footprint, Group},
         layout::{self, apart_header_key, kind, prefix},
@@ -14,11 +14,11 @@ use crate::store::{
 impl Tree {
     /// Returns what is stored of a key that is about to change. If the tree is `indexed`, values
     /// that are in separate files and have a deadline are not read.
-    pub(in crate::store::lsm) fn old(
+    pub(in crate::store::lsm) fn find_replaced(
         &self,
         key: &[u8],
         indexed: bool,
-    ) -> Result<Option<Old>, Failure> {
+    ) -> Result<Option<ReplacedEntry>, Failure> {
         let mut stored = None;
         if indexed && self.has_deadlines() && self.size_of(key)? >= Some(APART_BYTES) {
             stored = self.get(&apart_header_key(key))?;
@@ -30,8 +30,8 @@ impl Tree {
     }
 
     /// Looks up the entries that a group of blind writes replaces, unless this has been done.
-    pub(in crate::store::lsm) fn look_up(&self, group: &Group) -> Result<(), Failure> {
-        group.look_up(|key, indexed| self.footprint(key, indexed)).map(drop)
+    pub(in crate::store::lsm) fn look_up_group(&self, group: &Group) -> Result<(), Failure> {
+        group.look_up_once(|key, indexed| self.footprint(key, indexed)).map(drop)
     }
 
     /// Returns the footprint of the entry with a stored key. If the tree is `indexed`, no value in
@@ -46,7 +46,7 @@ impl Tree {
         };
         // The header of a collection is never that large.
         let apart = bytes >= APART_BYTES;
-        let has_rows = !apart && self.has.rows.load(Ordering::Acquire);
+        let has_rows = !apart && self.entry_kinds.rows.load(Ordering::Acquire);
         if !has_rows && !self.has_deadlines() {
             return Ok(Some(Footprint::default()));
         }
@@ -64,7 +64,7 @@ impl Tree {
     }
 
     fn has_deadlines(&self) -> bool {
-        self.has.deadlines.load(Ordering::Acquire)
+        self.entry_kinds.deadlines.load(Ordering::Acquire)
     }
 
     /// Determines which kinds of entries the tree contains. Returns whether it contains deadlines.
@@ -74,12 +74,12 @@ impl Tree {
             Ok(self.keys(entries).next().transpose()?.is_some())
         };
         let deadlines = has(kind::DEADLINE)? || has(kind::APART_HEADER)?;
-        self.has.deadlines.store(deadlines, Ordering::Release);
-        self.has.rows.store(has(kind::ROW)?, Ordering::Release);
+        self.entry_kinds.deadlines.store(deadlines, Ordering::Release);
+        self.entry_kinds.rows.store(has(kind::ROW)?, Ordering::Release);
         Ok(deadlines)
     }
 }
 
-fn decode(stored: &[u8]) -> Result<Old, Failure> {
-    layout::old(stored).ok_or_else(|| Failure::damaged("an entry makes no sense"))
+fn decode(stored: &[u8]) -> Result<ReplacedEntry, Failure> {
+    layout::decode_replaced(stored).ok_or_else(|| Failure::damaged("an entry makes no sense"))
 }
