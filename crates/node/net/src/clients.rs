@@ -8,7 +8,7 @@ mod unproved;
 
 use quorate_core::time::Time;
 use quorate_replica::{
-    front::{ConnectionId, Door, Endpoints, Front, Intake},
+    front::{ConnectionId, Endpoints, Front, InputDecision, ListenerKind},
     pressure::{Pressure, heaviest},
     seldom::Seldom,
 };
@@ -129,7 +129,7 @@ impl Clients {
     pub(crate) fn accept_connections(
         &mut self,
         listener: Listener<'_>,
-        door: Door,
+        door: ListenerKind,
         cx: &mut Cx<'_, impl ClientSide>,
     ) -> std::io::Result<Accepted> {
         loop {
@@ -174,13 +174,13 @@ impl Clients {
             stage: Stage::Open,
             is_end_unreported: false,
             paused: false,
-            may_leave: ends.door == Door::Commands,
+            may_leave: ends.door == ListenerKind::Commands,
             reads: 0,
         };
         self.connections.insert(id, client);
         self.stats.clients_accepted += 1;
         let (front, mut requests) = cx.host.front_and_requests(cx.now);
-        front.opened(id, ends, &mut requests);
+        front.handle_opened(id, ends, &mut requests);
     }
 
     /// Reads from or writes to a client whose socket is ready.
@@ -230,7 +230,7 @@ impl Clients {
             let Some(client) = self.connections.get_mut(&id) else {
                 continue;
             };
-            if self.is_reading_suspended || !cx.host.front().ready(id) {
+            if self.is_reading_suspended || !cx.host.front().accepts_input(id) {
                 self.paused.push(id);
                 continue;
             }
@@ -248,7 +248,7 @@ impl Clients {
 
     /// Returns whether [`Self::feed_clients`] has work now.
     pub(crate) fn can_resume(&self, host: &impl ClientSide) -> bool {
-        let ready = |id: &ConnectionId| host.front().ready(*id);
+        let ready = |id: &ConnectionId| host.front().accepts_input(*id);
         !self.is_held(host) && self.paused.iter().any(ready)
     }
 
@@ -430,16 +430,16 @@ impl Clients {
         };
         let intake = {
             let (front, mut requests) = cx.host.front_and_requests(cx.now);
-            front.intake(id, &mut requests, &mut read)
+            front.read_input(id, &mut requests, &mut read)
         };
-        if let Intake::AtMost(bytes) = intake {
+        if let InputDecision::AtMost(bytes) = intake {
             return Some(bytes);
         }
         self.stats.calls_client_read += 1;
         match moved {
             TransferOutcome::Some(count) => {
                 self.stats.client_bytes_in += count as u64;
-                if !cx.host.front().ready(id) {
+                if !cx.host.front().accepts_input(id) {
                     self.pause(id, cx);
                 }
             }
@@ -460,12 +460,12 @@ impl Clients {
         }
         if fresh > 0 {
             let (front, mut requests) = cx.host.front_and_requests(cx.now);
-            let used = front.received(id, &self.scratch[..fresh], &mut requests);
+            let used = front.receive_bytes(id, &self.scratch[..fresh], &mut requests);
             client.backlog.extend_from_slice(&self.scratch[used.min(fresh)..fresh]);
             self.backlog_bytes += client.backlog.len();
         } else if !client.backlog.is_empty() {
             let (front, mut requests) = cx.host.front_and_requests(cx.now);
-            let used = front.received(id, &client.backlog, &mut requests);
+            let used = front.receive_bytes(id, &client.backlog, &mut requests);
             let used = used.min(client.backlog.len());
             client.backlog.drain(..used);
             if client.backlog.is_empty() {
@@ -478,7 +478,7 @@ impl Clients {
             tracing::warn!(backlog, "closed a client: its command is too large or never ends");
             return self.close_client(id, cx);
         }
-        if !cx.host.front().ready(id) && !client.paused {
+        if !cx.host.front().accepts_input(id) && !client.paused {
             self.pause(id, cx);
         }
     }
@@ -541,7 +541,7 @@ impl Clients {
             self.stats.calls_client_write += 1;
             match here.socket.write(output) {
                 TransferOutcome::Some(count) => {
-                    front.sent(id, count);
+                    front.record_sent(id, count);
                     self.stats.client_bytes_out += count as u64;
                 }
                 TransferOutcome::Blocked => here.blocked = true,
@@ -563,7 +563,7 @@ impl Clients {
         let SocketOwner::Here(here) = &mut client.place else {
             return;
         };
-        if let Some(why) = cx.host.front().broken(id) {
+        if let Some(why) = cx.host.front().reset_reason(id) {
             if let Some(untold) = self.resets.allow_line(cx.now.time) {
                 tracing::warn!(client = id.0, why, untold, "reset the connection of a client");
             }
@@ -574,7 +574,7 @@ impl Clients {
         match client.stage {
             Stage::HalfClosed if client.paused || cx.host.front().is_busy(id) => {}
             Stage::HalfClosed => self.close_client(id, cx),
-            Stage::Open if cx.host.front().closing(id) => {
+            Stage::Open if cx.host.front().should_close(id) => {
                 // Closing at once with unread input would reset the connection and discard the last
                 // reply in transit.
                 here.socket.finish_writing();
@@ -631,7 +631,7 @@ impl Clients {
         self.backlog_bytes -= client.backlog.len();
         self.stats.clients_closed += 1;
         let (front, mut requests) = cx.host.front_and_requests(cx.now);
-        front.closed(id, &mut requests);
+        front.handle_closed(id, &mut requests);
     }
 }
 

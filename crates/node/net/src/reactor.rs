@@ -8,7 +8,7 @@ use std::{
 };
 
 use quorate_core::time::Time;
-use quorate_replica::{Clock, front::Door, hops::Hop};
+use quorate_replica::{Clock, front::ListenerKind, hops::Hop};
 
 use crate::{
     clients::Clients,
@@ -364,10 +364,10 @@ impl<H: Host> Reactor<H> {
     fn accept_clients(&mut self, which: Source, now: TurnTimes) -> io::Result<()> {
         let Self { gates, clients, host, sources, stats, .. } = self;
         let (listener, door) = match which {
-            Source::ClientSocket => (gates.socket(), Door::Commands),
-            Source::StreamListener => (gates.streams(), Door::Streams),
-            Source::RawListener => (gates.raw_streams(), Door::StreamsRaw),
-            _ => (gates.clients(), Door::Commands),
+            Source::ClientSocket => (gates.socket(), ListenerKind::Commands),
+            Source::StreamListener => (gates.streams(), ListenerKind::Streams),
+            Source::RawListener => (gates.raw_streams(), ListenerKind::StreamsRaw),
+            _ => (gates.clients(), ListenerKind::Commands),
         };
         let Some(listener) = listener else {
             return Ok(());

@@ -13,7 +13,8 @@ use quorate_access::{Role, Who};
 use quorate_core::slot::Slot;
 use quorate_replica::{
     front::{
-        Completion, ConnectionId, Endpoints, Failure, Front, Patience, Refused, Requests, Tags,
+        AccessPatience, Completion, ConnectionId, Endpoints, Failure, Front, RefusalCounts,
+        Requests, Tags,
     },
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
 };
@@ -163,7 +164,7 @@ pub struct FrameFront {
     forbidden: u64,
     /// Connections that wait for the access rights.
     patient: Vec<ConnectionId>,
-    patience: Patience,
+    patience: AccessPatience,
 }
 
 impl FrameFront {
@@ -176,7 +177,7 @@ impl FrameFront {
             dirty: VecDeque::new(),
             forbidden: 0,
             patient: Vec::new(),
-            patience: Patience::default(),
+            patience: AccessPatience::default(),
         }
     }
 }
@@ -188,7 +189,7 @@ fn take_commands(
     input: &[u8],
     tags: &mut Tags<(ConnectionId, u64)>,
     forbidden: &mut u64,
-    patience: &mut Patience,
+    patience: &mut AccessPatience,
     requests: &mut dyn Requests,
 ) -> usize {
     let bytes_max = requests.command_bytes_max();
@@ -234,11 +235,11 @@ fn take_commands(
                 client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
                 client.ending = true;
             }
-            ParsedFrame::Frame(_) if !is_known && !patience.is_over(requests.wall_ms()) => {
+            ParsedFrame::Frame(_) if !is_known && !patience.has_expired(requests.wall_ms()) => {
                 client.waits_for_access = true;
             }
             ParsedFrame::Frame(command) => {
-                let tag = tags.give((id, client.next_number()));
+                let tag = tags.allocate((id, client.next_number()));
                 let taken = match client.class {
                     _ if !may => {
                         *forbidden += 1;
@@ -249,7 +250,7 @@ fn take_commands(
                     AnswerClass::Volatile => requests.write_early(tag, command),
                 };
                 if taken.is_err() {
-                    tags.take(tag);
+                    tags.release(tag);
                 }
                 client.open.push_back(taken.err().map(Ended::Failed));
                 used += LENGTH_BYTES + command.len();
@@ -272,16 +273,16 @@ fn queue_for_reactor(
 }
 
 impl Front for FrameFront {
-    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
-        let client = Connection { who: ends.who, ..Connection::default() };
+    fn handle_opened(&mut self, connection: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
+        let client = Connection { who: ends.identity, ..Connection::default() };
         self.connections.insert(connection, client);
     }
 
-    fn refused(&self) -> Refused {
-        Refused { forbidden: self.forbidden, wrong_passwords: 0 }
+    fn refusal_counts(&self) -> RefusalCounts {
+        RefusalCounts { forbidden: self.forbidden, wrong_passwords: 0 }
     }
 
-    fn received(
+    fn receive_bytes(
         &mut self,
         connection: ConnectionId,
         bytes: &[u8],
@@ -300,12 +301,12 @@ impl Front for FrameFront {
         used
     }
 
-    fn ready(&self, connection: ConnectionId) -> bool {
+    fn accepts_input(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
         client.is_some_and(Connection::takes_input)
     }
 
-    fn completed(&mut self, completion: Completion<'_>, _: &mut dyn Requests) {
+    fn handle_completion(&mut self, completion: Completion<'_>, _: &mut dyn Requests) {
         let (tag, ended) = match completion {
             Completion::Written(tag, reply) => match reply.try_into() {
                 Ok(reply) => (tag, Ended::Done(reply)),
@@ -318,7 +319,7 @@ impl Front for FrameFront {
                 (tag, Ended::Failed(Failure::Unknown))
             }
         };
-        let Some((connection, number)) = self.tags.take(tag) else {
+        let Some((connection, number)) = self.tags.release(tag) else {
             return;
         };
         if let Some(client) = self.connections.get_mut(&connection) {
@@ -328,10 +329,10 @@ impl Front for FrameFront {
         }
     }
 
-    fn poll(&mut self, requests: &mut dyn Requests) {
+    fn run_turn(&mut self, requests: &mut dyn Requests) {
         let waits = !self.patient.is_empty()
             && requests.users().is_none()
-            && !self.patience.is_over(requests.wall_ms());
+            && !self.patience.has_expired(requests.wall_ms());
         if waits {
             return;
         }
@@ -358,25 +359,25 @@ impl Front for FrameFront {
         client.map_or(&[], |client| &client.output)
     }
 
-    fn sent(&mut self, connection: ConnectionId, count: usize) {
+    fn record_sent(&mut self, connection: ConnectionId, count: usize) {
         if let Some(client) = self.connections.get_mut(&connection) {
             client.output.drain(..count);
         }
     }
 
-    fn closing(&self, connection: ConnectionId) -> bool {
+    fn should_close(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
         client.is_none_or(|client| client.ending && client.open.is_empty())
     }
 
-    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+    fn handle_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         self.connections.remove(&connection);
         let open = self.tags.iter();
         let own = open.filter(|(_, (owner, _))| *owner == connection);
         let own: Vec<_> = own.map(|(tag, _)| tag).collect();
         for tag in own {
-            self.tags.take(tag);
-            requests.forget(tag);
+            self.tags.release(tag);
+            requests.drop_requests(tag);
         }
     }
 
@@ -405,7 +406,7 @@ mod tests {
 
     fn opened() -> (FrameFront, Replica) {
         let (mut front, mut replica) = (FrameFront::new("0.1.0", "volatile"), Replica::taking(100));
-        front.opened(CLIENT, Endpoints::default(), &mut replica);
+        front.handle_opened(CLIENT, Endpoints::default(), &mut replica);
         (front, replica)
     }
 
@@ -427,15 +428,16 @@ mod tests {
         }
         for cut in 0..bytes.len() {
             let (mut front, mut replica) = opened();
-            let used = front.received(CLIENT, &bytes[..cut], &mut replica);
-            front.received(CLIENT, &bytes[used..], &mut replica);
+            let used = front.receive_bytes(CLIENT, &bytes[..cut], &mut replica);
+            front.receive_bytes(CLIENT, &bytes[used..], &mut replica);
             let taken = std::mem::take(&mut replica.written);
             let texts: Vec<_> = taken.iter().map(|(_, text)| text.clone()).collect();
             assert_eq!(texts, [b"one".to_vec(), b"".to_vec(), b"three".to_vec()]);
-            front.completed(Completion::Failed(taken[2].0, Failure::NoQuorum), &mut replica);
-            front.completed(Completion::Written(taken[1].0, &[0; 8]), &mut replica);
+            front
+                .handle_completion(Completion::Failed(taken[2].0, Failure::NoQuorum), &mut replica);
+            front.handle_completion(Completion::Written(taken[1].0, &[0; 8]), &mut replica);
             assert!(front.output(CLIENT).is_empty() && front.next_dirty().is_none());
-            front.completed(Completion::Written(taken[0].0, &[0; 8]), &mut replica);
+            front.handle_completion(Completion::Written(taken[0].0, &[0; 8]), &mut replica);
             assert_eq!(front.next_dirty(), Some(CLIENT));
             assert_eq!(statuses(front.output(CLIENT)), [0, 0, Status::NoQuorum as u8]);
             assert_eq!((front.open_requests(), front.is_busy(CLIENT)), (0, false));
@@ -456,8 +458,8 @@ mod tests {
         frames::command(b"five", &mut bytes);
         for cut in 0..bytes.len() {
             let (mut front, mut replica) = opened();
-            let used = front.received(CLIENT, &bytes[..cut], &mut replica);
-            front.received(CLIENT, &bytes[used..], &mut replica);
+            let used = front.receive_bytes(CLIENT, &bytes[..cut], &mut replica);
+            front.receive_bytes(CLIENT, &bytes[used..], &mut replica);
             let texts = |asked: &[(Tag, Vec<u8>)]| -> Vec<Vec<u8>> {
                 asked.iter().map(|(_, text)| text.clone()).collect()
             };
@@ -465,15 +467,15 @@ mod tests {
             assert_eq!(texts(&replica.lasting), [b"two".to_vec()]);
             assert_eq!(texts(&replica.early), [b"four".to_vec(), b"five".to_vec()]);
             let (one, two) = (replica.written[0].0, replica.lasting[0].0);
-            front.completed(Completion::Written(one, &[0; 8]), &mut replica);
+            front.handle_completion(Completion::Written(one, &[0; 8]), &mut replica);
             let failed = Completion::Failed(two, Failure::NotLasting);
-            front.completed(failed, &mut replica);
+            front.handle_completion(failed, &mut replica);
             let (three, four, five) =
                 (replica.written[1].0, replica.early[0].0, replica.early[1].0);
-            front.completed(Completion::InMemory(four, Slot(0x77)), &mut replica);
-            front.completed(Completion::Written(three, &[0; 8]), &mut replica);
+            front.handle_completion(Completion::InMemory(four, Slot(0x77)), &mut replica);
+            front.handle_completion(Completion::Written(three, &[0; 8]), &mut replica);
             // The command with the weaker class was answered at the stronger one.
-            front.completed(Completion::Written(five, &[0; 8]), &mut replica);
+            front.handle_completion(Completion::Written(five, &[0; 8]), &mut replica);
             let output = front.take_output(CLIENT);
             let (not_lasting, in_memory) = (Status::NotLasting as u8, Status::InMemory as u8);
             let expected = [0, 0, not_lasting, 0, 0, 0, in_memory, 0];
@@ -489,11 +491,11 @@ mod tests {
         let (mut front, mut replica) = opened();
         let mut bytes = Vec::new();
         frames::command(b"taken", &mut bytes);
-        front.received(CLIENT, &bytes, &mut replica);
+        front.receive_bytes(CLIENT, &bytes, &mut replica);
         replica.busy = true;
-        front.received(CLIENT, &bytes, &mut replica);
+        front.receive_bytes(CLIENT, &bytes, &mut replica);
         assert!(front.output(CLIENT).is_empty());
-        front.completed(Completion::Written(replica.written[0].0, &[0; 8]), &mut replica);
+        front.handle_completion(Completion::Written(replica.written[0].0, &[0; 8]), &mut replica);
         assert_eq!(statuses(front.output(CLIENT)), [0, Status::Busy as u8]);
     }
 
@@ -501,9 +503,9 @@ mod tests {
     fn a_command_that_is_too_long_is_refused_and_ends_the_connection() {
         let (mut front, mut replica) = opened();
         let bytes = [101, 0, 0, 0];
-        assert_eq!(front.received(CLIENT, &bytes, &mut replica), 4);
+        assert_eq!(front.receive_bytes(CLIENT, &bytes, &mut replica), 4);
         assert_eq!(statuses(front.output(CLIENT)), [Status::TooBig as u8]);
-        assert!(front.closing(CLIENT) && !front.ready(CLIENT));
+        assert!(front.should_close(CLIENT) && !front.accepts_input(CLIENT));
     }
 
     #[test]
@@ -514,12 +516,12 @@ mod tests {
         frames::command(b"after", &mut bytes);
         for cut in 0..bytes.len() {
             let (mut front, mut replica) = opened();
-            let used = front.received(CLIENT, &bytes[..cut], &mut replica);
-            front.received(CLIENT, &bytes[used..], &mut replica);
+            let used = front.receive_bytes(CLIENT, &bytes[..cut], &mut replica);
+            front.receive_bytes(CLIENT, &bytes[used..], &mut replica);
             assert!(front.output(CLIENT).is_empty(), "the first waits");
             assert_eq!(replica.written.len(), 2);
             for (tag, _) in std::mem::take(&mut replica.written) {
-                front.completed(Completion::Written(tag, &[0; 8]), &mut replica);
+                front.handle_completion(Completion::Written(tag, &[0; 8]), &mut replica);
             }
             let output = front.take_output(CLIENT);
             let ParsedFrame::Frame(first) = frames::parse_frame(&output, 100) else {
@@ -537,11 +539,11 @@ mod tests {
     #[test]
     fn prefix_of_the_info_request_is_a_command_that_is_too_long() {
         let (mut front, mut replica) = opened();
-        assert_eq!(front.received(CLIENT, b"INFO\r", &mut replica), 0);
-        assert!(front.ready(CLIENT) && front.output(CLIENT).is_empty());
-        assert_eq!(front.received(CLIENT, b"INFO\r\r", &mut replica), 6);
+        assert_eq!(front.receive_bytes(CLIENT, b"INFO\r", &mut replica), 0);
+        assert!(front.accepts_input(CLIENT) && front.output(CLIENT).is_empty());
+        assert_eq!(front.receive_bytes(CLIENT, b"INFO\r\r", &mut replica), 6);
         assert_eq!(statuses(front.output(CLIENT)), [Status::TooBig as u8]);
-        assert!(front.closing(CLIENT));
+        assert!(front.should_close(CLIENT));
     }
 
     #[test]
@@ -549,15 +551,15 @@ mod tests {
         let (mut front, mut replica) = opened();
         let bytes = QUESTION.repeat(OPEN_MAX * 4);
         let (mut used, mut rounds) = (0, 0);
-        while front.ready(CLIENT) {
-            used += front.received(CLIENT, &bytes, &mut replica);
+        while front.accepts_input(CLIENT) {
+            used += front.receive_bytes(CLIENT, &bytes, &mut replica);
             rounds += 1;
             assert!(rounds < 100);
         }
         assert_eq!(used % QUESTION.len(), 0);
         assert!(front.output(CLIENT).len() < OUTPUT_BYTES_MAX * 2);
         front.take_output(CLIENT);
-        assert!(front.ready(CLIENT));
+        assert!(front.accepts_input(CLIENT));
     }
 
     #[test]
@@ -567,11 +569,11 @@ mod tests {
         for _ in 0..=OPEN_MAX {
             frames::command(b"", &mut bytes);
         }
-        let used = front.received(CLIENT, &bytes, &mut replica);
+        let used = front.receive_bytes(CLIENT, &bytes, &mut replica);
         assert_eq!(used, OPEN_MAX * LENGTH_BYTES);
-        assert!(!front.ready(CLIENT));
-        front.completed(Completion::Written(replica.written[0].0, &[0; 8]), &mut replica);
-        assert!(front.ready(CLIENT));
+        assert!(!front.accepts_input(CLIENT));
+        front.handle_completion(Completion::Written(replica.written[0].0, &[0; 8]), &mut replica);
+        assert!(front.accepts_input(CLIENT));
     }
 
     #[test]
@@ -579,11 +581,12 @@ mod tests {
         let (mut front, mut replica) = opened();
         let mut bytes = Vec::new();
         frames::command(b"x", &mut bytes);
-        front.received(CLIENT, &bytes, &mut replica);
-        front.closed(CLIENT, &mut replica);
+        front.receive_bytes(CLIENT, &bytes, &mut replica);
+        front.handle_closed(CLIENT, &mut replica);
         assert_eq!(replica.forgotten, [replica.written[0].0]);
         assert_eq!((front.open_requests(), front.connections()), (0, 0));
         let session = SessionId::default();
-        front.completed(Completion::Registered(replica.written[0].0, session), &mut replica);
+        front
+            .handle_completion(Completion::Registered(replica.written[0].0, session), &mut replica);
     }
 }

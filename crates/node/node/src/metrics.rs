@@ -7,7 +7,7 @@ use quorate_log::disk::{Disk, Durations};
 use quorate_replica::{
     DeviceStatus, Replica,
     counters::Counters,
-    front::Refused,
+    front::RefusalCounts,
     latencies::CLASSES,
     scrubbing::report::{Fate, ScrubStatus},
     service::StateMachine,
@@ -127,7 +127,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
 pub(crate) struct Clients {
     pub(crate) connections: usize,
     pub(crate) held_bytes: usize,
-    pub(crate) refused: Refused,
+    pub(crate) refused: RefusalCounts,
 }
 
 fn gauges(status: &Status, clients: Clients, out: &mut String) {

@@ -380,7 +380,7 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
         let clients = Clients {
             connections: self.front.connections(),
             held_bytes: self.front.held_bytes(),
-            refused: self.front.refused(),
+            refused: self.front.refusal_counts(),
         };
         metrics::render(&self.replica, &self.status(), clients, out);
         metrics::lines_dropped(self.listener.lines_dropped(), out);
@@ -434,7 +434,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         let (time, wall_ms) = (turn.time, turn.wall_ms);
         self.time = time;
         let (front, mut requests) = self.front_and_requests(TurnTimes { time, wall_ms });
-        front.poll(&mut requests);
+        front.run_turn(&mut requests);
         let front_ms = requests.wall_ms();
         drop(requests);
         self.front_ms = front_ms;

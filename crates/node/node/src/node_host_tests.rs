@@ -48,25 +48,25 @@ struct Eager {
 }
 
 impl Front for Eager {
-    fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
-    fn received(&mut self, _: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
+    fn handle_opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
+    fn receive_bytes(&mut self, _: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
         bytes.len()
     }
-    fn ready(&self, _: ConnectionId) -> bool {
+    fn accepts_input(&self, _: ConnectionId) -> bool {
         true
     }
-    fn completed(&mut self, _: Completion<'_>, _: &mut dyn Requests) {}
+    fn handle_completion(&mut self, _: Completion<'_>, _: &mut dyn Requests) {}
     fn next_dirty(&mut self) -> Option<ConnectionId> {
         None
     }
     fn output(&mut self, _: ConnectionId) -> &[u8] {
         &[]
     }
-    fn sent(&mut self, _: ConnectionId, _: usize) {}
-    fn closing(&self, _: ConnectionId) -> bool {
+    fn record_sent(&mut self, _: ConnectionId, _: usize) {}
+    fn should_close(&self, _: ConnectionId) -> bool {
         true
     }
-    fn closed(&mut self, _: ConnectionId, _: &mut dyn Requests) {}
+    fn handle_closed(&mut self, _: ConnectionId, _: &mut dyn Requests) {}
     fn is_busy(&self, _: ConnectionId) -> bool {
         false
     }
@@ -79,7 +79,7 @@ impl Front for Eager {
     fn is_eager(&self) -> bool {
         self.is_eager
     }
-    fn poll(&mut self, requests: &mut dyn Requests) {
+    fn run_turn(&mut self, requests: &mut dyn Requests) {
         self.wake_at_ms = self.wake_in_ms.map(|ms| requests.wall_ms() + ms);
     }
     fn wake_ms(&self) -> Option<u64> {

@@ -10,8 +10,8 @@ use std::{
 use quorate_access::{Role, Users, Who};
 use quorate_net::{NotQueued, RequestReceiver, RequestSender, Wake, request_queue};
 use quorate_replica::front::{
-    Completion, ConnectionId, Endpoints, Failure, Front, Patience, Requests, Sequenced, SessionId,
-    Tag,
+    AccessPatience, Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced,
+    SessionId, Tag,
 };
 
 use crate::error::Error;
@@ -344,7 +344,7 @@ pub struct LocalFront {
     users_version: Option<u64>,
     /// A request that waits for the group's clock or for the access rights.
     held: Option<Ask>,
-    patience: Patience,
+    patience: AccessPatience,
 }
 
 impl fmt::Debug for LocalFront {
@@ -363,7 +363,7 @@ impl LocalFront {
             shared,
             users_version: None,
             held: None,
-            patience: Patience::default(),
+            patience: AccessPatience::default(),
         }
     }
 
@@ -425,14 +425,14 @@ fn write(requests: &mut dyn Requests, tag: Tag, command: &[u8]) -> Result<(), Fa
 }
 
 impl Front for LocalFront {
-    fn poll(&mut self, requests: &mut dyn Requests) {
+    fn run_turn(&mut self, requests: &mut dyn Requests) {
         self.follow_users(requests);
         self.asks.clear_signal();
         let mut queries = 0;
         self.has_more = false;
         while let Some(ask) = self.held.take().or_else(|| self.asks.next_request()) {
             if ask.wanted.waits(requests) {
-                if self.patience.is_over(requests.wall_ms()) {
+                if self.patience.has_expired(requests.wall_ms()) {
                     ask.answer.tell(Err(Failure::NoQuorum));
                     continue;
                 }
@@ -452,17 +452,17 @@ impl Front for LocalFront {
         self.has_more
     }
 
-    fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
+    fn handle_opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
 
-    fn received(&mut self, _: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
+    fn receive_bytes(&mut self, _: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
         bytes.len()
     }
 
-    fn ready(&self, _: ConnectionId) -> bool {
+    fn accepts_input(&self, _: ConnectionId) -> bool {
         true
     }
 
-    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+    fn handle_completion(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
         let (tag, result) = match completion {
             Completion::Written(tag, reply) => (tag, Ok(Done::Reply(reply.to_vec()))),
             Completion::Failed(tag, failure) => (tag, Err(failure)),
@@ -472,7 +472,8 @@ impl Front for LocalFront {
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();
                 let query = self.open.get(&tag).and_then(|open| open.query.as_deref());
-                let asked = query.map_or(Ok(()), |query| requests.answer(tag, query, &mut reply));
+                let asked =
+                    query.map_or(Ok(()), |query| requests.run_query(tag, query, &mut reply));
                 if asked == Err(Failure::Overtaken) && requests.read(tag).is_ok() {
                     return;
                 }
@@ -484,7 +485,7 @@ impl Front for LocalFront {
         }
     }
 
-    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+    fn deliver_notice(&mut self, subject: &[u8], message: &[u8]) {
         let hears = self.shared.hears.lock();
         if let Some(hears) = &mut *hears.unwrap_or_else(PoisonError::into_inner) {
             hears(subject, message);
@@ -499,13 +500,13 @@ impl Front for LocalFront {
         &[]
     }
 
-    fn sent(&mut self, _: ConnectionId, _: usize) {}
+    fn record_sent(&mut self, _: ConnectionId, _: usize) {}
 
-    fn closing(&self, _: ConnectionId) -> bool {
+    fn should_close(&self, _: ConnectionId) -> bool {
         true
     }
 
-    fn closed(&mut self, _: ConnectionId, _: &mut dyn Requests) {}
+    fn handle_closed(&mut self, _: ConnectionId, _: &mut dyn Requests) {}
 
     fn is_busy(&self, _: ConnectionId) -> bool {
         false

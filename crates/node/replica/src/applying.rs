@@ -419,7 +419,7 @@ impl<S: StateMachine> Applying<S> {
             self.applier.service_mut().logged(to);
         }
         self.applier.commit();
-        self.applier.pass_notices(&mut |subject, message| front.notice(subject, message));
+        self.applier.pass_notices(&mut |subject, message| front.deliver_notice(subject, message));
     }
 }
 

@@ -524,7 +524,7 @@ impl<S: StateMachine> Cluster<S> {
 
     /// Starts a read at `node` that runs between the writes requested before and after it.
     pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
-        let tag = self.request(node, |requests, tag| requests.read_in_order(tag));
+        let tag = self.request(node, |requests, tag| requests.queue_read(tag));
         self.seat(node).ledger.store_query(tag, query);
         tag
     }

@@ -76,11 +76,11 @@ impl Requests for FakeReplica {
         Err(Failure::Busy)
     }
 
-    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+    fn queue_read(&mut self, _: Tag) -> Result<(), Failure> {
         Err(Failure::Busy)
     }
 
-    fn forget(&mut self, tag: Tag) {
+    fn drop_requests(&mut self, tag: Tag) {
         self.forgotten.push(tag);
     }
 

@@ -141,7 +141,7 @@ impl StreamSide {
             }
             StreamRequest::Look => {
                 self.notes.push(Note::Asked(tag, Question::Look));
-                streams.look(tag)
+                streams.request_table_read(tag)
             }
             StreamRequest::Read(name, position, bytes_max) => {
                 let id = streams.info(&name).map(|info| (info.name, info.id));
@@ -153,7 +153,7 @@ impl StreamSide {
                 let id = streams.info(&name).map(|info| (info.name, info.id));
                 let question = Question::Wait(id, position);
                 self.notes.push(Note::Asked(tag, question));
-                streams.wait(tag, &name, position)
+                streams.wait_for_bytes(tag, &name, position)
             }
             StreamRequest::Leave => {
                 self.end_connection(connection, streams);
@@ -171,14 +171,14 @@ impl StreamSide {
         for (tag, asked) in &mut self.pending_requests {
             if asked.connection == Some(connection) {
                 asked.connection = None;
-                streams.forget(*tag);
+                streams.drop_request(*tag);
             }
         }
         let feeds = &mut self.feeds;
         feeds.retain(|piece, feed| {
             let stays = feed.connection != connection;
             if !stays {
-                streams.abandon(*piece);
+                streams.abandon_piece(*piece);
             }
             stays
         });
@@ -189,14 +189,14 @@ impl StreamSide {
         let Some(feed) = self.feeds.get_mut(&piece) else {
             return;
         };
-        let room = streams.room(piece) as u64;
+        let room = streams.available_bytes(piece) as u64;
         let most = (feed.target - feed.passed_to).min(room);
         if most > 0 {
             let bytes = content::bytes(feed.key, piece, feed.passed_to..feed.passed_to + most);
             // Alternates between the two methods of writing.
             let taken = match feed.passed_to % 2 {
-                0 => streams.put(piece, &bytes),
-                _ => streams.fill(piece, bytes.len(), &mut |room| {
+                0 => streams.put_bytes(piece, &bytes),
+                _ => streams.fill_from_reader(piece, bytes.len(), &mut |room| {
                     let count = room.len().min(bytes.len());
                     room[..count].copy_from_slice(&bytes[..count]);
                     count
@@ -254,7 +254,7 @@ impl StreamSide {
                         Feed { connection, key: asked.key, passed_to: 0, target: 0, close: None };
                     self.feeds.insert(stream, feed);
                 }
-                None => streams.abandon(stream),
+                None => streams.abandon_piece(stream),
             }
         }
         self.notes.push(Note::Heard(asked.connection, piece, heard));
@@ -265,9 +265,9 @@ impl StreamSide {
             StreamEvent::Done(tag, done) => DeliveredEvent::Done(tag, done),
             StreamEvent::Refused(tag, denied) => DeliveredEvent::Refused(tag, denied),
             StreamEvent::Failed(tag, failure) => DeliveredEvent::Failed(tag, failure),
-            StreamEvent::Looked(tag) => DeliveredEvent::Looked(tag),
+            StreamEvent::UpToDate(tag) => DeliveredEvent::Looked(tag),
             StreamEvent::Bytes(tag, bytes) => DeliveredEvent::Bytes(tag, bytes.to_vec()),
-            StreamEvent::Nowhere(tag, nowhere) => DeliveredEvent::Nowhere(tag, nowhere),
+            StreamEvent::NoBytes(tag, nowhere) => DeliveredEvent::Nowhere(tag, nowhere),
             StreamEvent::Durable(piece, position) => DeliveredEvent::Durable(piece, position),
             StreamEvent::Ended(piece, position) => DeliveredEvent::Ended(piece, position),
         };
@@ -352,26 +352,31 @@ impl Fronts {
 }
 
 impl Front for Fronts {
-    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
-        self.commands.opened(connection, ends, requests);
+    fn handle_opened(
+        &mut self,
+        connection: ConnectionId,
+        ends: Endpoints,
+        requests: &mut dyn Requests,
+    ) {
+        self.commands.handle_opened(connection, ends, requests);
     }
 
-    fn received(
+    fn receive_bytes(
         &mut self,
         connection: ConnectionId,
         bytes: &[u8],
         requests: &mut dyn Requests,
     ) -> usize {
-        self.commands.received(connection, bytes, requests)
+        self.commands.receive_bytes(connection, bytes, requests)
     }
 
-    fn ready(&self, connection: ConnectionId) -> bool {
-        self.commands.ready(connection)
+    fn accepts_input(&self, connection: ConnectionId) -> bool {
+        self.commands.accepts_input(connection)
     }
 
-    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+    fn handle_completion(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
         if !self.classes.record_completion(&completion) {
-            self.commands.completed(completion, requests);
+            self.commands.handle_completion(completion, requests);
         }
     }
 
@@ -379,12 +384,12 @@ impl Front for Fronts {
         self.commands.read_now(tag, state);
     }
 
-    fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+    fn handle_stream_event(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         self.streams.streamed(event, requests);
     }
 
-    fn notice(&mut self, subject: &[u8], message: &[u8]) {
-        self.commands.notice(subject, message);
+    fn deliver_notice(&mut self, subject: &[u8], message: &[u8]) {
+        self.commands.deliver_notice(subject, message);
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
@@ -395,8 +400,8 @@ impl Front for Fronts {
         self.commands.output(connection)
     }
 
-    fn sent(&mut self, connection: ConnectionId, count: usize) {
-        self.commands.sent(connection, count);
+    fn record_sent(&mut self, connection: ConnectionId, count: usize) {
+        self.commands.record_sent(connection, count);
     }
 
     fn held_bytes(&self) -> usize {
@@ -407,12 +412,12 @@ impl Front for Fronts {
         self.commands.held_bytes_of(connection)
     }
 
-    fn closing(&self, connection: ConnectionId) -> bool {
-        self.commands.closing(connection)
+    fn should_close(&self, connection: ConnectionId) -> bool {
+        self.commands.should_close(connection)
     }
 
-    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.commands.closed(connection, requests);
+    fn handle_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        self.commands.handle_closed(connection, requests);
     }
 
     fn is_busy(&self, connection: ConnectionId) -> bool {
@@ -427,7 +432,7 @@ impl Front for Fronts {
         self.commands.connections()
     }
 
-    fn poll(&mut self, requests: &mut dyn Requests) {
-        self.commands.poll(requests);
+    fn run_turn(&mut self, requests: &mut dyn Requests) {
+        self.commands.run_turn(requests);
     }
 }

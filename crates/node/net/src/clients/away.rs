@@ -158,8 +158,8 @@ impl Clients {
         }
         self.handed_bytes += away.handed_bytes - before;
         let ends = client.stage != Stage::Open
-            || cx.host.front().closing(id)
-            || cx.host.front().broken(id).is_some();
+            || cx.host.front().should_close(id)
+            || cx.host.front().reset_reason(id).is_some();
         // A front that cuts a connection off drops its output, but the thread may still have some.
         if ends && away.handed_bytes >= all {
             return self.recall_socket(id);
@@ -202,9 +202,9 @@ impl Clients {
         let front = cx.host.front_mut();
         // The front has dropped its output if it cut the connection off.
         let output = front.output(id).len();
-        front.sent(id, written.min(output));
+        front.record_sent(id, written.min(output));
         self.stats.client_bytes_out += written as u64;
-        if front.output(id).len() > away.handed_bytes || front.closing(id) {
+        if front.output(id).len() > away.handed_bytes || front.should_close(id) {
             self.dirty.push(id);
         }
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use quorate_access::Who;
-use quorate_replica::front::{Door, Endpoints};
+use quorate_replica::front::{Endpoints, ListenerKind};
 use quorate_tls::session::Session;
 use rustix::{
     io::Errno,
@@ -202,10 +202,10 @@ impl Socket {
             _ => "unix:0".to_owned(),
         };
         Endpoints {
-            door: Door::Commands,
+            door: ListenerKind::Commands,
             peer: text(rustix::net::getpeername(&self.fd).ok().flatten()),
             local: text(rustix::net::getsockname(&self.fd).ok()),
-            who: self.session().map_or(Who::Anonymous, Session::who),
+            identity: self.session().map_or(Who::Anonymous, Session::who),
         }
     }
 

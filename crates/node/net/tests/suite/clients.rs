@@ -10,7 +10,7 @@ use std::{
 
 use crate::common::{DEADLINE, Event, Node, Start, lone};
 use quorate_net::{IoThreads, Limits, Spread};
-use quorate_replica::{front::Door, pressure::Pressure};
+use quorate_replica::{front::ListenerKind, pressure::Pressure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Runs each test twice: with all sockets in the reactor, and with those of clients that have sent
@@ -110,7 +110,13 @@ fn the_front_is_told_by_which_listener_a_client_came(limits: Limits) {
     echo(&mut TcpStream::connect(&node.stream).unwrap());
     echo(&mut TcpStream::connect(&node.raw).unwrap());
     let doors = node.shared.lock().doors.clone();
-    let expected = [Door::Streams, Door::Commands, Door::Commands, Door::Streams, Door::StreamsRaw];
+    let expected = [
+        ListenerKind::Streams,
+        ListenerKind::Commands,
+        ListenerKind::Commands,
+        ListenerKind::Streams,
+        ListenerKind::StreamsRaw,
+    ];
     assert_eq!(doors, expected);
     // A stopping node accepts no clients at either listener, and finishes its requests.
     node.stop();

@@ -1,7 +1,7 @@
 //! Client connection, in the protocol of the port to which the client connected.
 
 use quorate_replica::{
-    front::{ConnectionId, Door, Endpoints, Intake},
+    front::{ConnectionId, Endpoints, InputDecision, ListenerKind},
     stream_front::{StreamEvent, StreamTag},
 };
 
@@ -21,8 +21,10 @@ pub(crate) enum Client {
 impl Client {
     pub(crate) fn open(id: ConnectionId, ends: Endpoints, cx: &mut Cx<'_>) -> Self {
         match ends.door {
-            Door::StreamsRaw => Self::Raw(Box::new(Raw::open(id, ends.who, cx))),
-            Door::Streams | Door::Commands => Self::Framed(Connection::new(id, ends.who)),
+            ListenerKind::StreamsRaw => Self::Raw(Box::new(Raw::open(id, ends.identity, cx))),
+            ListenerKind::Streams | ListenerKind::Commands => {
+                Self::Framed(Connection::new(id, ends.identity))
+            }
         }
     }
 
@@ -39,10 +41,10 @@ impl Client {
         &mut self,
         cx: &mut Cx<'_>,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
-    ) -> Intake {
+    ) -> InputDecision {
         match self {
             Self::Framed(client) => client.intake(cx, read),
-            Self::Raw(_) => Intake::AtMost(usize::MAX),
+            Self::Raw(_) => InputDecision::AtMost(usize::MAX),
         }
     }
 

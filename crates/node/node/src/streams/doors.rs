@@ -2,7 +2,8 @@
 
 use quorate_replica::{
     front::{
-        Completion, ConnectionId, Door, Endpoints, Front, Intake, Refused, Requests, State, Tag,
+        Completion, ConnectionId, Endpoints, Front, InputDecision, ListenerKind, RefusalCounts,
+        Requests, State, Tag,
     },
     stream_front::StreamEvent,
 };
@@ -39,53 +40,58 @@ impl<C: Front, S: Front> Doors<C, S> {
 }
 
 impl<C: Front, S: Front> Front for Doors<C, S> {
-    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
-        if matches!(ends.door, Door::Streams | Door::StreamsRaw) {
+    fn handle_opened(
+        &mut self,
+        connection: ConnectionId,
+        ends: Endpoints,
+        requests: &mut dyn Requests,
+    ) {
+        if matches!(ends.door, ListenerKind::Streams | ListenerKind::StreamsRaw) {
             self.at_streams.insert(connection);
         }
-        self.front_of(connection).opened(connection, ends, requests);
+        self.front_of(connection).handle_opened(connection, ends, requests);
     }
 
-    fn received(
+    fn receive_bytes(
         &mut self,
         connection: ConnectionId,
         bytes: &[u8],
         requests: &mut dyn Requests,
     ) -> usize {
-        self.front_of(connection).received(connection, bytes, requests)
+        self.front_of(connection).receive_bytes(connection, bytes, requests)
     }
 
-    fn intake(
+    fn read_input(
         &mut self,
         connection: ConnectionId,
         requests: &mut dyn Requests,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
-    ) -> Intake {
-        self.front_of(connection).intake(connection, requests, read)
+    ) -> InputDecision {
+        self.front_of(connection).read_input(connection, requests, read)
     }
 
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         self.front_of(connection).half_closed(connection, requests);
     }
 
-    fn ready(&self, connection: ConnectionId) -> bool {
-        self.of(connection).ready(connection)
+    fn accepts_input(&self, connection: ConnectionId) -> bool {
+        self.of(connection).accepts_input(connection)
     }
 
-    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
-        self.commands.completed(completion, requests);
+    fn handle_completion(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+        self.commands.handle_completion(completion, requests);
     }
 
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
         self.commands.read_now(tag, state);
     }
 
-    fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
-        self.streams.streamed(event, requests);
+    fn handle_stream_event(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+        self.streams.handle_stream_event(event, requests);
     }
 
-    fn notice(&mut self, subject: &[u8], message: &[u8]) {
-        self.commands.notice(subject, message);
+    fn deliver_notice(&mut self, subject: &[u8], message: &[u8]) {
+        self.commands.deliver_notice(subject, message);
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
@@ -97,17 +103,17 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
         self.front_of(connection).output(connection)
     }
 
-    fn sent(&mut self, connection: ConnectionId, count: usize) {
-        self.front_of(connection).sent(connection, count);
+    fn record_sent(&mut self, connection: ConnectionId, count: usize) {
+        self.front_of(connection).record_sent(connection, count);
     }
 
     fn held_bytes(&self) -> usize {
         self.commands.held_bytes() + self.streams.held_bytes()
     }
 
-    fn refused(&self) -> Refused {
-        let (commands, streams) = (self.commands.refused(), self.streams.refused());
-        Refused {
+    fn refusal_counts(&self) -> RefusalCounts {
+        let (commands, streams) = (self.commands.refusal_counts(), self.streams.refusal_counts());
+        RefusalCounts {
             forbidden: commands.forbidden + streams.forbidden,
             wrong_passwords: commands.wrong_passwords + streams.wrong_passwords,
         }
@@ -117,16 +123,16 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
         self.of(connection).held_bytes_of(connection)
     }
 
-    fn closing(&self, connection: ConnectionId) -> bool {
-        self.of(connection).closing(connection)
+    fn should_close(&self, connection: ConnectionId) -> bool {
+        self.of(connection).should_close(connection)
     }
 
-    fn broken(&self, connection: ConnectionId) -> Option<&str> {
-        self.of(connection).broken(connection)
+    fn reset_reason(&self, connection: ConnectionId) -> Option<&str> {
+        self.of(connection).reset_reason(connection)
     }
 
-    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.front_of(connection).closed(connection, requests);
+    fn handle_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        self.front_of(connection).handle_closed(connection, requests);
         self.at_streams.remove(&connection);
     }
 
@@ -142,9 +148,9 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
         self.commands.connections() + self.streams.connections()
     }
 
-    fn poll(&mut self, requests: &mut dyn Requests) {
-        self.commands.poll(requests);
-        self.streams.poll(requests);
+    fn run_turn(&mut self, requests: &mut dyn Requests) {
+        self.commands.run_turn(requests);
+        self.streams.run_turn(requests);
     }
 
     fn is_eager(&self) -> bool {

@@ -3,7 +3,7 @@
 use quorate_access::{Checker, PendingChecks};
 use quorate_core::value::StreamName;
 use quorate_replica::{
-    front::{Completion, ConnectionId, Endpoints, Front, Intake, Refused, Requests},
+    front::{Completion, ConnectionId, Endpoints, Front, InputDecision, RefusalCounts, Requests},
     stream_front::{StreamEvent, StreamTag},
 };
 use quorate_stream::StreamOutcome;
@@ -95,7 +95,7 @@ impl StreamFront {
         let Some(streams) = requests.streams() else {
             return;
         };
-        let mut left = streams.shared_room();
+        let mut left = streams.shared_available_bytes();
         for _ in 0..self.shared.full.len() {
             if left == 0 {
                 return;
@@ -121,7 +121,12 @@ impl StreamFront {
 }
 
 impl Front for StreamFront {
-    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
+    fn handle_opened(
+        &mut self,
+        connection: ConnectionId,
+        ends: Endpoints,
+        requests: &mut dyn Requests,
+    ) {
         if self.patient.is_needed(requests) {
             return self.patient.add_connection(connection, ends);
         }
@@ -131,7 +136,7 @@ impl Front for StreamFront {
         self.connections.insert(connection, client);
     }
 
-    fn received(
+    fn receive_bytes(
         &mut self,
         connection: ConnectionId,
         bytes: &[u8],
@@ -144,14 +149,14 @@ impl Front for StreamFront {
             .unwrap_or(bytes.len())
     }
 
-    fn intake(
+    fn read_input(
         &mut self,
         connection: ConnectionId,
         requests: &mut dyn Requests,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
-    ) -> Intake {
+    ) -> InputDecision {
         self.with_connection(connection, requests, |client, cx| client.intake(cx, read))
-            .unwrap_or(Intake::AtMost(usize::MAX))
+            .unwrap_or(InputDecision::AtMost(usize::MAX))
     }
 
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
@@ -160,22 +165,22 @@ impl Front for StreamFront {
         }
     }
 
-    fn ready(&self, connection: ConnectionId) -> bool {
+    fn accepts_input(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
         client.is_some_and(Client::ready)
     }
 
     /// Unused, because all requests are made through [`Requests::streams`].
-    fn completed(&mut self, _: Completion<'_>, _: &mut dyn Requests) {}
+    fn handle_completion(&mut self, _: Completion<'_>, _: &mut dyn Requests) {}
 
-    fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+    fn handle_stream_event(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         match event {
             StreamEvent::Done(tag, _)
             | StreamEvent::Refused(tag, _)
             | StreamEvent::Failed(tag, _)
-            | StreamEvent::Looked(tag)
+            | StreamEvent::UpToDate(tag)
             | StreamEvent::Bytes(tag, _)
-            | StreamEvent::Nowhere(tag, _) => self.answered(tag, event, requests),
+            | StreamEvent::NoBytes(tag, _) => self.answered(tag, event, requests),
             StreamEvent::Durable(piece, position) => {
                 self.notify_writer(piece, requests, |client, cx| client.durable(position, cx));
             }
@@ -200,7 +205,7 @@ impl Front for StreamFront {
         client.map_or(&[], Client::output)
     }
 
-    fn sent(&mut self, connection: ConnectionId, count: usize) {
+    fn record_sent(&mut self, connection: ConnectionId, count: usize) {
         if let Some(client) = self.connections.get_mut(&connection) {
             client.sent(count, &mut self.shared);
         }
@@ -210,8 +215,11 @@ impl Front for StreamFront {
         self.shared.held_bytes
     }
 
-    fn refused(&self) -> Refused {
-        Refused { forbidden: self.shared.forbidden, wrong_passwords: self.shared.wrong_passwords }
+    fn refusal_counts(&self) -> RefusalCounts {
+        RefusalCounts {
+            forbidden: self.shared.forbidden,
+            wrong_passwords: self.shared.wrong_passwords,
+        }
     }
 
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {
@@ -219,16 +227,16 @@ impl Front for StreamFront {
         client.map_or(0, Client::held_bytes)
     }
 
-    fn closing(&self, connection: ConnectionId) -> bool {
+    fn should_close(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
         client.map_or(!self.patient.has(connection), Client::closing)
     }
 
-    fn broken(&self, connection: ConnectionId) -> Option<&str> {
+    fn reset_reason(&self, connection: ConnectionId) -> Option<&str> {
         self.connections.get(&connection)?.broken()
     }
 
-    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+    fn handle_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         self.patient.remove_connection(connection);
         self.shared.full.remove(&connection);
         let Some(mut client) = self.connections.remove(&connection) else {
@@ -252,9 +260,9 @@ impl Front for StreamFront {
         self.connections.len() + self.patient.count()
     }
 
-    fn poll(&mut self, requests: &mut dyn Requests) {
+    fn run_turn(&mut self, requests: &mut dyn Requests) {
         for (connection, waiting) in self.patient.take_if_ready(requests) {
-            self.opened(connection, waiting.ends, requests);
+            self.handle_opened(connection, waiting.ends, requests);
             if waiting.ended {
                 self.half_closed(connection, requests);
             }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use quorate_replica::front::{ConnectionId, Endpoints, Patience, Requests};
+use quorate_replica::front::{AccessPatience, ConnectionId, Endpoints, Requests};
 
 #[derive(Debug, Default)]
 pub(crate) struct WaitingConnections {
     by_connection: BTreeMap<ConnectionId, WaitingConnection>,
-    patience: Patience,
+    patience: AccessPatience,
 }
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl WaitingConnections {
     }
 
     fn is_over(&mut self, requests: &dyn Requests) -> bool {
-        self.patience.is_over(requests.wall_ms())
+        self.patience.has_expired(requests.wall_ms())
     }
 
     pub(crate) fn add_connection(&mut self, connection: ConnectionId, ends: Endpoints) {

@@ -107,8 +107,8 @@ impl Raw {
             RawState::Opening(_) => 0,
             RawState::Writing { piece, full } => {
                 let taken = cx.streams().map_or(0, |streams| {
-                    let room = streams.room(*piece).min(bytes.len());
-                    streams.put(*piece, &bytes[..room])
+                    let room = streams.available_bytes(*piece).min(bytes.len());
+                    streams.put_bytes(*piece, &bytes[..room])
                 });
                 if taken < bytes.len() {
                     *full = true;
@@ -223,7 +223,7 @@ impl Raw {
         if !*full {
             return 0;
         }
-        let room = cx.streams().map_or(0, |streams| streams.room(*piece));
+        let room = cx.streams().map_or(0, |streams| streams.available_bytes(*piece));
         *full = room == 0;
         room
     }
@@ -349,7 +349,7 @@ fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
     let prefix = format!("raw-{own}-");
     let first: Name = prefix.parse().expect("letters, digits and dashes");
     let mut next = 1;
-    cx.streams()?.infos(Some(&first), &mut |info| {
+    cx.streams()?.visit_infos(Some(&first), &mut |info| {
         let Some(rest) = info.name.as_str().strip_prefix(&prefix) else {
             return false;
         };

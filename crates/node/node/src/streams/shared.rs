@@ -52,11 +52,11 @@ pub(crate) struct Shared {
 impl Shared {
     fn allocate_tag(&mut self, owner: Owner) -> StreamTag {
         self.pending_waits += usize::from(matches!(owner, Owner::Follower(_)));
-        StreamTag(self.tags.give(owner).0)
+        StreamTag(self.tags.allocate(owner).0)
     }
 
     pub(crate) fn release_tag(&mut self, tag: StreamTag) -> Option<Owner> {
-        let owner = self.tags.take(Tag(tag.0))?;
+        let owner = self.tags.release(Tag(tag.0))?;
         self.pending_waits -= usize::from(matches!(owner, Owner::Follower(_)));
         Some(owner)
     }
@@ -96,7 +96,7 @@ impl Cx<'_> {
     pub(crate) fn drop_request(&mut self, tag: StreamTag) {
         self.shared.release_tag(tag);
         if let Ok(streams) = self.streams() {
-            streams.forget(tag);
+            streams.drop_request(tag);
         }
     }
 
@@ -110,7 +110,7 @@ impl Cx<'_> {
     pub(crate) fn abandon(&mut self, piece: StreamName) {
         self.shared.pieces.remove(&piece);
         if let Ok(streams) = self.streams() {
-            streams.abandon(piece);
+            streams.abandon_piece(piece);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use quorate_access::{Checker, Command, Password, Role, Who};
 use quorate_node::streams::StreamFront;
-use quorate_replica::front::{ConnectionId, Door, Front as _};
+use quorate_replica::front::{ConnectionId, Front as _, ListenerKind};
 use quorate_wire::streams::{self, Ask, How, VERSION};
 
 use crate::node::Node;
@@ -20,7 +20,7 @@ fn set(node: &mut Node<StreamFront>, name: &str, role: Role) {
 }
 
 fn client(node: &mut Node<StreamFront>, name: &str) -> ConnectionId {
-    let id = node.at_as(Door::Streams, Who::Client(name.to_owned()));
+    let id = node.at_as(ListenerKind::Streams, Who::Client(name.to_owned()));
     node.send_request(id, Ask::Hello { version: VERSION });
     assert!(node.take_answers(id)[0].starts_with("Welcome"));
     id
@@ -113,13 +113,13 @@ fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
 fn the_raw_port_is_for_writers() {
     let mut node = guarded();
     for who in [Who::Anonymous, Who::Client("bob".to_owned())] {
-        let id = node.at_as(Door::StreamsRaw, who);
+        let id = node.at_as(ListenerKind::StreamsRaw, who);
         node.run_until_quiet();
         let why = node.resets.pop().expect("it is reset");
         assert!(why.contains("lacks the role writer"), "{why}");
         let _ = id;
     }
-    node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
+    node.at_as(ListenerKind::StreamsRaw, Who::Client("web".to_owned()));
     node.run_until_quiet();
     assert_eq!(node.resets, [""; 0]);
 }
@@ -129,14 +129,14 @@ fn the_raw_port_is_for_writers() {
 fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     let mut node = guarded();
     let known = node.played.users.take();
-    let framed = node.at_as(Door::Streams, Who::Client("ann".to_owned()));
+    let framed = node.at_as(ListenerKind::Streams, Who::Client("ann".to_owned()));
     node.send_request(framed, Ask::Hello { version: VERSION });
     node.send_request(framed, Ask::Stat { name: "s" });
-    let raw = node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
+    let raw = node.at_as(ListenerKind::StreamsRaw, Who::Client("web".to_owned()));
     node.run_until_quiet();
     assert_eq!(node.take_answers(framed), [""; 0]);
-    assert!(node.front.is_busy(framed) && !node.front.closing(framed));
-    assert!(!node.front.ready(framed) && !node.front.closing(raw));
+    assert!(node.front.is_busy(framed) && !node.front.should_close(framed));
+    assert!(!node.front.accepts_input(framed) && !node.front.should_close(raw));
     node.played.users = known;
     node.run_until_quiet();
     let heard = node.take_answers(framed);
@@ -145,10 +145,10 @@ fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
 
     let mut node = guarded();
     node.played.users = None;
-    let id = node.at_as(Door::Streams, Who::Client("ann".to_owned()));
+    let id = node.at_as(ListenerKind::Streams, Who::Client("ann".to_owned()));
     node.send_request(id, Ask::Hello { version: VERSION });
     node.send_request(id, Ask::Stat { name: "s" });
-    node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
+    node.at_as(ListenerKind::StreamsRaw, Who::Client("web".to_owned()));
     node.run_until_quiet();
     for _ in 0..5 {
         node.played.wall_ms += 1_000;
@@ -225,7 +225,7 @@ fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
 
 /// Connects a client without a certificate and sends its hello.
 fn anonymous(node: &mut Node<StreamFront>) -> ConnectionId {
-    let id = node.at_as(Door::Streams, Who::Anonymous);
+    let id = node.at_as(ListenerKind::Streams, Who::Anonymous);
     node.send_request(id, Ask::Hello { version: VERSION });
     assert!(node.take_answers(id)[0].starts_with("Welcome"));
     id
@@ -272,7 +272,7 @@ fn who_has_a_password_may_what_its_user_may() {
 fn a_wrong_password_ends_the_connection_and_is_counted() {
     let (mut node, desk) = with_passwords();
     for (name, password) in [("web", "bob"), ("eve", "eve"), ("", ""), ("default", "x")] {
-        let before = node.front.refused().wrong_passwords;
+        let before = node.front.refusal_counts().wrong_passwords;
         let id = anonymous(&mut node);
         node.send_request(id, login(name, password));
         node.send_request(id, Ask::Stat { name: "s" });
@@ -284,7 +284,7 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
         assert_eq!(heard.len(), 1, "{heard:?}");
         assert!(heard[0].starts_with("error wrong-password"), "{heard:?}");
         assert!(!node.is_open(id));
-        assert_eq!(node.front.refused().wrong_passwords, before + 1);
+        assert_eq!(node.front.refusal_counts().wrong_passwords, before + 1);
     }
     // The password changes before the verdict arrives.
     let id = anonymous(&mut node);
@@ -322,7 +322,7 @@ fn who_cannot_be_checked_now_may_try_again() {
     node.run_until_quiet();
     assert_eq!(node.take_answers(id), ["Known"]);
     // A login before the hello, or while a stream is written, is out of order.
-    let id = node.at_as(Door::Streams, Who::Anonymous);
+    let id = node.at_as(ListenerKind::Streams, Who::Anonymous);
     node.send_request(id, login("web", "web"));
     node.run_until_quiet();
     assert!(node.take_answers(id)[0].starts_with("error out-of-order"));

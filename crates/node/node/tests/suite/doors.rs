@@ -2,7 +2,7 @@
 
 use quorate_node::streams::{Doors, StreamFront};
 use quorate_replica::{
-    front::{Completion, ConnectionId, Door, Endpoints, Front, Requests, State, Tag},
+    front::{Completion, ConnectionId, Endpoints, Front, ListenerKind, Requests, State, Tag},
     stream_front::StreamEvent,
 };
 use quorate_wire::streams::Ask;
@@ -24,23 +24,23 @@ struct Echo {
 }
 
 impl Front for Echo {
-    fn opened(&mut self, id: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
-        assert_eq!(ends.door, Door::Commands);
+    fn handle_opened(&mut self, id: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
+        assert_eq!(ends.door, ListenerKind::Commands);
         self.open.push(id);
     }
 
-    fn received(&mut self, id: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
+    fn receive_bytes(&mut self, id: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
         assert!(self.open.contains(&id));
         self.output.extend_from_slice(bytes);
         self.dirty.push(id);
         bytes.len()
     }
 
-    fn ready(&self, id: ConnectionId) -> bool {
+    fn accepts_input(&self, id: ConnectionId) -> bool {
         self.open.contains(&id)
     }
 
-    fn completed(&mut self, _: Completion<'_>, _: &mut dyn Requests) {
+    fn handle_completion(&mut self, _: Completion<'_>, _: &mut dyn Requests) {
         self.completed += 1;
     }
 
@@ -48,11 +48,11 @@ impl Front for Echo {
         self.read += 1;
     }
 
-    fn streamed(&mut self, _: StreamEvent<'_>, _: &mut dyn Requests) {
+    fn handle_stream_event(&mut self, _: StreamEvent<'_>, _: &mut dyn Requests) {
         self.streamed += 1;
     }
 
-    fn notice(&mut self, _: &[u8], _: &[u8]) {
+    fn deliver_notice(&mut self, _: &[u8], _: &[u8]) {
         self.noticed += 1;
     }
 
@@ -65,7 +65,7 @@ impl Front for Echo {
         &self.output
     }
 
-    fn sent(&mut self, _: ConnectionId, count: usize) {
+    fn record_sent(&mut self, _: ConnectionId, count: usize) {
         self.output.drain(..count);
     }
 
@@ -77,11 +77,11 @@ impl Front for Echo {
         1000
     }
 
-    fn closing(&self, id: ConnectionId) -> bool {
+    fn should_close(&self, id: ConnectionId) -> bool {
         !self.open.contains(&id)
     }
 
-    fn closed(&mut self, id: ConnectionId, _: &mut dyn Requests) {
+    fn handle_closed(&mut self, id: ConnectionId, _: &mut dyn Requests) {
         assert!(self.open.contains(&id));
         self.open.retain(|open| *open != id);
     }
@@ -98,7 +98,7 @@ impl Front for Echo {
         self.open.len()
     }
 
-    fn poll(&mut self, _: &mut dyn Requests) {
+    fn run_turn(&mut self, _: &mut dyn Requests) {
         self.polled += 1;
     }
 
@@ -110,8 +110,8 @@ impl Front for Echo {
 #[test]
 fn each_connection_goes_to_the_front_whose_door_it_came_through() {
     let mut node = Node::with(Doors::new(Echo::default(), StreamFront::default()));
-    let commands = node.at(Door::Commands);
-    let raw = node.at(Door::StreamsRaw);
+    let commands = node.at(ListenerKind::Commands);
+    let raw = node.at(ListenerKind::StreamsRaw);
     node.run_until_quiet();
     node.send(commands, b"PING");
     assert_eq!(node.raw(commands), b"PING");
@@ -142,7 +142,7 @@ fn each_connection_goes_to_the_front_whose_door_it_came_through() {
     assert_eq!(node.front.open_requests(), 10);
 
     node.hang_up(commands);
-    assert!(node.front.closing(commands) && !node.front.closing(stream));
+    assert!(node.front.should_close(commands) && !node.front.should_close(stream));
     node.hang_up(stream);
     assert_eq!(node.front.connections(), 0);
 }
@@ -161,13 +161,13 @@ fn what_is_heard_goes_to_the_front_that_can_have_asked() {
     node.send_request(id, Ask::Stat { name: "s" });
     let tag = node.played.swallow().expect("the look");
     let Node { front, played, .. } = &mut node;
-    front.completed(Completion::Read(Tag(tag.0)), played);
+    front.handle_completion(Completion::Read(Tag(tag.0)), played);
     front.read_now(Tag(tag.0), &Nothing);
-    front.notice(b"a", b"b");
+    front.deliver_notice(b"a", b"b");
     let echo = &front.commands;
     assert_eq!((echo.completed, echo.read, echo.noticed), (1, 1, 1));
     assert_eq!(front.streams.open_requests(), 1, "it is not answered by that");
-    front.streamed(StreamEvent::Looked(tag), played);
+    front.handle_stream_event(StreamEvent::UpToDate(tag), played);
     assert_eq!(front.streams.open_requests(), 0);
     assert_eq!(front.commands.streamed, 0);
     assert_eq!(node.take_answers(id), ["error unknown at 0"]);
@@ -180,7 +180,7 @@ fn either_front_may_want_the_next_turn() {
     node.front.commands.eager = true;
     assert!(node.front.is_eager());
     node.front.commands.eager = false;
-    let id = node.at(Door::Streams);
-    node.front.received(id, b"GET", &mut node.played);
+    let id = node.at(ListenerKind::Streams);
+    node.front.receive_bytes(id, b"GET", &mut node.played);
     assert!(node.front.is_eager(), "an error is to be sent");
 }

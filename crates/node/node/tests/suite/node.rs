@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quorate_access::Who;
 use quorate_node::streams::StreamFront;
-use quorate_replica::front::{ConnectionId, Door, Endpoints, Front, Intake};
+use quorate_replica::front::{ConnectionId, Endpoints, Front, InputDecision, ListenerKind};
 use quorate_wire::streams::{Answer, Ask, Code, Found, How, VERSION, decode_answer};
 
 use crate::played::Played;
@@ -63,22 +63,22 @@ impl<F: Front> Node<F> {
 
     /// Connects a client that sends nothing.
     pub(crate) fn stranger(&mut self) -> ConnectionId {
-        self.at(Door::Streams)
+        self.at(ListenerKind::Streams)
     }
 
     /// Connects a client at a door.
-    pub(crate) fn at(&mut self, door: Door) -> ConnectionId {
+    pub(crate) fn at(&mut self, door: ListenerKind) -> ConnectionId {
         self.at_as(door, Who::Anonymous)
     }
 
     /// Connects a client with a certificate.
-    pub(crate) fn at_as(&mut self, door: Door, who: Who) -> ConnectionId {
+    pub(crate) fn at_as(&mut self, door: ListenerKind, who: Who) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
-        let ends = Endpoints { door, who, ..Endpoints::default() };
+        let ends = Endpoints { door, identity: who, ..Endpoints::default() };
         let socket = Socket { window: usize::MAX, ..Socket::default() };
         self.sockets.insert(id, socket);
-        self.front.opened(id, ends, &mut self.played);
+        self.front.handle_opened(id, ends, &mut self.played);
         id
     }
 
@@ -168,12 +168,12 @@ impl<F: Front> Node<F> {
 
     pub(crate) fn hang_up(&mut self, id: ConnectionId) {
         if self.sockets.remove(&id).is_some() {
-            self.front.closed(id, &mut self.played);
+            self.front.handle_closed(id, &mut self.played);
         }
     }
 
     pub(crate) fn is_open(&self, id: ConnectionId) -> bool {
-        self.sockets.contains_key(&id) && !self.front.closing(id)
+        self.sockets.contains_key(&id) && !self.front.should_close(id)
     }
 
     /// Runs turns until nothing changes, without deciding anything.
@@ -190,9 +190,9 @@ impl<F: Front> Node<F> {
     /// Runs a turn of the reactor: input, the replica's events, output.
     pub(crate) fn turn(&mut self) {
         self.feed();
-        self.front.poll(&mut self.played);
+        self.front.run_turn(&mut self.played);
         while let Some(event) = self.played.next_event() {
-            self.front.streamed(event.lent(), &mut self.played);
+            self.front.handle_stream_event(event.lent(), &mut self.played);
         }
         self.flush();
         self.feed();
@@ -203,11 +203,11 @@ impl<F: Front> Node<F> {
     fn feed(&mut self) {
         for (id, socket) in &mut self.sockets {
             let mut is_left_over = false;
-            while !socket.input.is_empty() && self.front.ready(*id) {
+            while !socket.input.is_empty() && self.front.accepts_input(*id) {
                 let mut most = socket.input.len();
                 if !is_left_over {
                     let input = &mut socket.input;
-                    let intake = self.front.intake(*id, &mut self.played, &mut |room| {
+                    let intake = self.front.read_input(*id, &mut self.played, &mut |room| {
                         let count = room.len().min(input.len());
                         room[..count].copy_from_slice(&input[..count]);
                         input.drain(..count);
@@ -215,12 +215,12 @@ impl<F: Front> Node<F> {
                         count
                     });
                     match intake {
-                        Intake::Done => continue,
-                        Intake::AtMost(bytes) => most = most.min(bytes).min(READ_BYTES),
+                        InputDecision::Done => continue,
+                        InputDecision::AtMost(bytes) => most = most.min(bytes).min(READ_BYTES),
                     }
                 }
                 let given = &socket.input[..most];
-                let used = self.front.received(*id, given, &mut self.played);
+                let used = self.front.receive_bytes(*id, given, &mut self.played);
                 is_left_over = used < most;
                 socket.input.drain(..used);
                 if used == 0 {
@@ -257,22 +257,22 @@ impl<F: Front> Node<F> {
                 if socket.window != usize::MAX {
                     socket.window -= count;
                 }
-                self.front.sent(id, count);
+                self.front.record_sent(id, count);
             }
         }
     }
 
     fn part(&mut self) {
         for id in self.sockets.keys().copied().collect::<Vec<_>>() {
-            if let Some(why) = self.front.broken(id).map(str::to_owned) {
-                assert!(self.front.closing(id) && self.front.output(id).is_empty());
+            if let Some(why) = self.front.reset_reason(id).map(str::to_owned) {
+                assert!(self.front.should_close(id) && self.front.output(id).is_empty());
                 self.resets.push(why);
                 self.hang_up(id);
             }
         }
         let front = &mut self.front;
         let gone = |(id, socket): (&ConnectionId, &Socket)| {
-            let idle = front.ready(*id) && !front.is_busy(*id) && socket.input.is_empty();
+            let idle = front.accepts_input(*id) && !front.is_busy(*id) && socket.input.is_empty();
             let silent = front.output(*id).is_empty();
             (socket.half_closed && idle && silent).then_some(*id)
         };

@@ -51,9 +51,9 @@ impl Event {
             Self::Done(tag, done) => StreamEvent::Done(*tag, *done),
             Self::Refused(tag, denied) => StreamEvent::Refused(*tag, *denied),
             Self::Failed(tag, failure) => StreamEvent::Failed(*tag, *failure),
-            Self::Looked(tag) => StreamEvent::Looked(*tag),
+            Self::Looked(tag) => StreamEvent::UpToDate(*tag),
             Self::Bytes(tag, bytes) => StreamEvent::Bytes(*tag, bytes),
-            Self::Nowhere(tag, nowhere) => StreamEvent::Nowhere(*tag, *nowhere),
+            Self::Nowhere(tag, nowhere) => StreamEvent::NoBytes(*tag, *nowhere),
             Self::Durable(piece, position) => StreamEvent::Durable(*piece, *position),
             Self::Ended(piece, position) => StreamEvent::Ended(*piece, *position),
         }
@@ -312,7 +312,7 @@ impl StreamRequests for Played {
         Ok(())
     }
 
-    fn room(&self, piece: StreamName) -> usize {
+    fn available_bytes(&self, piece: StreamName) -> usize {
         self.room_queries.update(|asked| asked + 1);
         let Some(open) = self.pieces.get(&piece) else {
             return 0;
@@ -321,29 +321,29 @@ impl StreamRequests for Played {
         self.room.saturating_sub(undecided)
     }
 
-    fn shared_room(&self) -> usize {
+    fn shared_available_bytes(&self) -> usize {
         self.shared_room.unwrap_or(self.room)
     }
 
-    fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
-        assert!(bytes.len() <= self.room(piece), "more than there is room for");
+    fn put_bytes(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
+        assert!(bytes.len() <= self.available_bytes(piece), "more than there is room for");
         if let Some(store) = self.store.get_mut(&piece) {
             store.extend_from_slice(bytes);
         }
         bytes.len()
     }
 
-    fn fill(
+    fn fill_from_reader(
         &mut self,
         piece: StreamName,
         bytes_max: usize,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> usize {
-        assert!(bytes_max <= self.room(piece), "more than there is room for");
+        assert!(bytes_max <= self.available_bytes(piece), "more than there is room for");
         // Less space than requested, as at the end of a piece.
         let mut memory = vec![0; bytes_max.min(FILL_BYTES)];
         let count = read(&mut memory);
-        self.put(piece, &memory[..count])
+        self.put_bytes(piece, &memory[..count])
     }
 
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {
@@ -353,7 +353,7 @@ impl StreamRequests for Played {
         Ok(())
     }
 
-    fn abandon(&mut self, piece: StreamName) {
+    fn abandon_piece(&mut self, piece: StreamName) {
         self.abandoned.push(piece);
         self.decide_of(piece, usize::MAX);
         // This close was not requested by a front, so its outcome is not reported.
@@ -369,7 +369,12 @@ impl StreamRequests for Played {
         Ok(())
     }
 
-    fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure> {
+    fn set_retention(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        keep: Retention,
+    ) -> Result<(), Failure> {
         self.admit()?;
         let name = name.clone();
         let retain = Command::Retain { name, keep };
@@ -384,7 +389,7 @@ impl StreamRequests for Played {
         Ok(())
     }
 
-    fn look(&mut self, tag: StreamTag) -> Result<(), Failure> {
+    fn request_table_read(&mut self, tag: StreamTag) -> Result<(), Failure> {
         self.admit()?;
         self.queued_requests.push_back(QueuedRequest::Look(tag));
         Ok(())
@@ -394,7 +399,7 @@ impl StreamRequests for Played {
         self.table.info(name)
     }
 
-    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool) {
+    fn visit_infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool) {
         let mut infos = self.table.infos(after);
         while infos.next().is_some_and(&mut *each) {}
     }
@@ -413,14 +418,19 @@ impl StreamRequests for Played {
         Ok(())
     }
 
-    fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure> {
+    fn wait_for_bytes(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        position: u64,
+    ) -> Result<(), Failure> {
         self.admit()?;
         self.position_waits.push((tag, name.clone(), position));
         self.answer_waits();
         Ok(())
     }
 
-    fn forget(&mut self, tag: StreamTag) {
+    fn drop_request(&mut self, tag: StreamTag) {
         self.dropped_tags.push(tag);
         self.position_waits.retain(|(waiting, ..)| *waiting != tag);
     }
@@ -447,11 +457,11 @@ impl Requests for Played {
         unreachable!("clients of streams do not ask the service")
     }
 
-    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+    fn queue_read(&mut self, _: Tag) -> Result<(), Failure> {
         unreachable!("clients of streams do not ask the service")
     }
 
-    fn forget(&mut self, _: Tag) {}
+    fn drop_requests(&mut self, _: Tag) {}
 
     fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
         unreachable!("clients of streams do not ask the service")

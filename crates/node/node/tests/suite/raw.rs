@@ -2,7 +2,7 @@
 
 use quorate_core::value::StreamName;
 use quorate_node::streams::StreamFront;
-use quorate_replica::front::{ConnectionId, Door, Failure, Front as _};
+use quorate_replica::front::{ConnectionId, Failure, Front as _, ListenerKind};
 use quorate_stream::{Command, OpenMode, Writer};
 
 use crate::{
@@ -14,9 +14,9 @@ type Raw = Node<StreamFront>;
 
 /// Connects a client and opens its stream.
 fn connect(node: &mut Raw) -> ConnectionId {
-    let id = node.at(Door::StreamsRaw);
+    let id = node.at(ListenerKind::StreamsRaw);
     node.run_until_quiet();
-    assert!(node.front.ready(id));
+    assert!(node.front.accepts_input(id));
     id
 }
 
@@ -67,8 +67,8 @@ fn newly_durable_bytes_are_counted_and_a_half_close_ends_the_stream() {
 fn what_came_before_the_stream_was_open_is_in_it() {
     for bytes in [&b""[..], b"abc"] {
         let mut node = Node::new();
-        let id = node.at(Door::StreamsRaw);
-        assert!(!node.front.ready(id));
+        let id = node.at(ListenerKind::StreamsRaw);
+        assert!(!node.front.accepts_input(id));
         node.send(id, bytes);
         node.half_close(id);
         assert_eq!(node.front.is_busy(id), bytes.is_empty());
@@ -113,19 +113,19 @@ fn numbers_go_on_behind_those_that_there_are() {
     connect(&mut node);
     assert!(node.played.info("raw-1-8").is_some());
     // Two connections at the same time.
-    let ids = [node.at(Door::StreamsRaw), node.at(Door::StreamsRaw)];
+    let ids = [node.at(ListenerKind::StreamsRaw), node.at(ListenerKind::StreamsRaw)];
     node.run_until_quiet();
-    assert!(ids.iter().all(|id| node.front.ready(*id)));
+    assert!(ids.iter().all(|id| node.front.accepts_input(*id)));
     assert!(node.played.info("raw-1-9").is_some() && node.played.info("raw-1-10").is_some());
 
     // A restarted node that lags: names that it does not know are refused.
     node.front = StreamFront::default();
-    let id = node.at(Door::StreamsRaw);
+    let id = node.at(ListenerKind::StreamsRaw);
     for (name, number) in [("raw-1-11", 100), ("raw-1-14", 101)] {
         made_elsewhere(&mut node.played, name, number);
     }
     node.run_until_quiet();
-    assert!(node.front.ready(id));
+    assert!(node.front.accepts_input(id));
     assert!(node.played.info("raw-1-15").is_some());
     assert!(node.resets.is_empty());
 }
@@ -138,7 +138,7 @@ fn a_client_is_not_read_while_there_is_no_room() {
     node.send(id, &[7; 25]);
     node.half_close(id);
     assert_eq!((node.played.undecided(), node.left_over(id)), (10, 15));
-    assert!(!node.front.ready(id));
+    assert!(!node.front.accepts_input(id));
     let mut told = 0;
     while node.is_open(id) {
         node.played.decide(4);
@@ -152,10 +152,10 @@ fn a_client_is_not_read_while_there_is_no_room() {
     let id = connect(&mut node);
     node.played.room = 0;
     node.send(id, b"abc");
-    assert!(!node.front.ready(id));
+    assert!(!node.front.accepts_input(id));
     node.played.room = 100;
     node.turn();
-    assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
+    assert_eq!((node.left_over(id), node.front.accepts_input(id)), (0, true));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_client_that_breaks_off_leaves_its_stream_open() {
     assert_eq!(node.played.abandoned, [written]);
     assert!(!node.played.info("raw-1-1").unwrap().finished);
     // The client disconnects before its stream is open.
-    let id = node.at(Door::StreamsRaw);
+    let id = node.at(ListenerKind::StreamsRaw);
     node.hang_up(id);
     node.run_until_quiet();
     assert_eq!(node.played.info("raw-1-2").unwrap().writing, None);
@@ -209,18 +209,18 @@ fn what_goes_wrong_resets_the_connection() {
     // No stream can be opened.
     let mut node = Node::new();
     node.played.refuse = Some(Failure::NoQuorum);
-    node.at(Door::StreamsRaw);
+    node.at(ListenerKind::StreamsRaw);
     node.turn();
     let expected = "cannot open a stream: no leader was found in time";
     assert_eq!(node.resets, [expected]);
     let mut node = Node::new();
     node.played.none = true;
-    node.at(Door::StreamsRaw);
+    node.at(ListenerKind::StreamsRaw);
     node.turn();
     assert_eq!(node.resets.len(), 1);
     // The outcome of opening is unknown.
     let mut node = Node::new();
-    node.at(Door::StreamsRaw);
+    node.at(ListenerKind::StreamsRaw);
     let tag = node.played.swallow().expect("the open");
     node.played.queue_event(Event::Failed(tag, Failure::Unknown));
     node.turn();

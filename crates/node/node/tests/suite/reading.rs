@@ -330,7 +330,7 @@ fn one_request_is_answered_after_the_other() {
     Ask::Stat { name: "s" }.encode(&mut first);
     Ask::Stat { name: "none" }.encode(&mut second);
     node.send(id, &[first, second.clone()].concat());
-    assert!(!node.front.ready(id), "the second is not taken");
+    assert!(!node.front.accepts_input(id), "the second is not taken");
     assert_eq!(node.left_over(id), second.len());
     node.run_until_quiet();
     assert_eq!(node.take_answers(id), ["s [0, 3) finished ", "error unknown at 0"]);

@@ -70,7 +70,7 @@ fn a_writer_is_not_read_while_there_is_no_room() {
     let id = node.writer("s", 1);
     node.send_request(id, Ask::Data(&[7; 25]));
     assert_eq!((node.played.undecided(), node.left_over(id)), (10, 15));
-    assert!(!node.front.ready(id));
+    assert!(!node.front.accepts_input(id));
     assert!(node.front.held_bytes_of(id) <= 128, "no byte waits in the front");
     node.played.decide(4);
     assert_eq!(node.take_answers(id), ["Durable { position: 4 }"]);
@@ -79,7 +79,7 @@ fn a_writer_is_not_read_while_there_is_no_room() {
         node.played.decide(usize::MAX);
         node.turn();
     }
-    assert!(node.front.ready(id));
+    assert!(node.front.accepts_input(id));
     node.send_request(id, Ask::Close { finish: true });
     node.run_until_quiet();
     assert_eq!(node.take_answers(id).last().map(String::as_str), Some("Closed { position: 25 }"));
@@ -94,10 +94,10 @@ fn room_that_comes_with_durability_is_seen_at_once() {
     let id = node.writer("s", 1);
     node.send_request(id, Ask::Data(b"abcdef"));
     node.played.decide(usize::MAX);
-    assert!(!node.front.ready(id));
+    assert!(!node.front.accepts_input(id));
     let durable = node.played.next_event().expect("it is durable");
-    node.front.streamed(durable.lent(), &mut node.played);
-    assert!(node.front.ready(id));
+    node.front.handle_stream_event(durable.lent(), &mut node.played);
+    assert!(node.front.accepts_input(id));
 }
 
 /// Space freed by other writers is noticed in the next turn, even without own progress.
@@ -107,10 +107,10 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     let id = node.writer("s", 1);
     node.played.room = 0;
     node.send_request(id, Ask::Data(b"abc"));
-    assert_eq!((node.left_over(id), node.front.ready(id)), (3, false));
+    assert_eq!((node.left_over(id), node.front.accepts_input(id)), (3, false));
     node.played.room = 100;
     node.turn();
-    assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
+    assert_eq!((node.left_over(id), node.front.accepts_input(id)), (0, true));
 }
 
 /// A thousand writers wait for the little space that others leave. No turn checks all of them.
@@ -201,7 +201,7 @@ fn a_writer_without_room_that_is_fenced_is_read_again() {
     node.played.room = 2;
     let id = node.writer("s", 1);
     node.send_request(id, Ask::Data(b"abcdef"));
-    assert!(!node.front.ready(id));
+    assert!(!node.front.accepts_input(id));
     node.played.take_over("s", 2).unwrap();
     node.turn();
     assert_eq!(node.left_over(id), 0);
@@ -278,7 +278,7 @@ fn who_half_closes_behind_a_close_still_gets_the_answer() {
     node.played.execute_all();
     // Events delivered before the close.
     while let Some(event) = node.played.next_event() {
-        node.front.streamed(event.lent(), &mut node.played);
+        node.front.handle_stream_event(event.lent(), &mut node.played);
     }
     assert!(!node.front.output(id).is_empty());
     node.turn();

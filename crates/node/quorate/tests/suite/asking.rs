@@ -21,24 +21,24 @@ fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     submit(|now_ms| (now_ms + 5).to_be_bytes().to_vec());
     submit(|_| vec![7; 11]);
     let mut asked = FakeReplica { wall_ms: 66, without_clock: true, ..FakeReplica::taking(10) };
-    front.poll(&mut asked);
+    front.run_turn(&mut asked);
     assert!(asked.written.is_empty(), "[time-4] it waits for the group's clock");
     (asked.wall_ms, asked.without_clock) = (77, false);
-    front.poll(&mut asked);
+    front.run_turn(&mut asked);
     assert_eq!(told.try_recv(), Ok(Err(NotDone(Failure::TooBig))));
     let [(tag, command)] = &asked.written[..] else {
         panic!("one was written");
     };
     assert_eq!(command[..], 82_u64.to_be_bytes());
     let (tag, reply) = (*tag, &b"done"[..]);
-    front.completed(Completion::Written(tag, reply), &mut asked);
+    front.handle_completion(Completion::Written(tag, reply), &mut asked);
     assert_eq!(told.try_recv(), Ok(Ok(reply.to_vec())));
     asked.without_clock = true;
     submit(|_| vec![7; 5]);
     // The timeout counts turns, which occur as on an idle node, and not jumps of the clock.
     for ms in [100, 9_000, 10_000, 11_000, 12_000, 12_715, 12_716] {
         asked.wall_ms = ms;
-        front.poll(&mut asked);
+        front.run_turn(&mut asked);
         let answer = if ms < 12_716 {
             Err(TryRecvError::Empty)
         } else {

@@ -16,7 +16,7 @@ use crate::ports::{
 
 /// Kind of client listener. A node may have several, each with its own address and protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Door {
+pub enum ListenerKind {
     /// Clients of the service. They send commands.
     #[default]
     Commands,
@@ -30,13 +30,13 @@ pub enum Door {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
     /// Listener that accepted the connection.
-    pub door: Door,
+    pub door: ListenerKind,
     /// Address of the client.
     pub peer: String,
     /// Local address to which the client connected.
     pub local: String,
     /// Identity that the client proved while connecting.
-    pub who: Who,
+    pub identity: Who,
 }
 
 /// Rules of a group without users, in which every client may do everything.
@@ -90,10 +90,10 @@ pub trait Requests {
     /// Requests a linearizable read in order with the commands: [`Front::read_now`] is called after
     /// all commands requested before the read are executed, and before any requested after it. The
     /// read needs no messages of its own, but may use up a slot.
-    fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
+    fn queue_read(&mut self, tag: Tag) -> Result<(), Failure>;
 
     /// Drops a closed connection's requests with tag `tag`. They may still be executed.
-    fn forget(&mut self, tag: Tag);
+    fn drop_requests(&mut self, tag: Tag);
 
     /// Queries the current local state. On failure, leaves `reply` unchanged.
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
@@ -101,7 +101,7 @@ pub trait Requests {
     /// Runs the query of read `tag` on the local state, once the read may run. The condition that
     /// allowed the read is checked again after the query ([read-4]). On [`Failure::Overtaken`],
     /// `reply` is unchanged and the read must be requested again.
-    fn answer(&mut self, tag: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+    fn run_query(&mut self, tag: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let _ = tag;
         self.query(query, reply)
     }
@@ -164,15 +164,15 @@ const PATIENCE_MS: u64 = 5_000;
 /// Time that requests have waited, counted once per process. Each call adds the time since the
 /// previous one, up to a bound, because a node's clock jumps when it learns the group's ([time-3]).
 #[derive(Debug, Default)]
-pub struct Patience {
+pub struct AccessPatience {
     /// Last reading of the clock, in milliseconds.
     last_ms: Option<u64>,
     waited_ms: u64,
 }
 
-impl Patience {
+impl AccessPatience {
     /// Returns whether the maximum waiting time has passed.
-    pub fn is_over(&mut self, now_ms: u64) -> bool {
+    pub fn has_expired(&mut self, now_ms: u64) -> bool {
         let last_ms = self.last_ms.replace(now_ms).unwrap_or(now_ms);
         self.waited_ms += now_ms.saturating_sub(last_ms).min(PATIENCE_MS / 4);
         self.waited_ms >= PATIENCE_MS
@@ -181,7 +181,7 @@ impl Patience {
 
 /// Counts of refused requests and logins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusalCounts {
     /// Number of requests that the client's role does not allow ([access-2]).
     pub forbidden: u64,
     pub wrong_passwords: u64,
@@ -190,13 +190,18 @@ pub struct Refused {
 /// A client protocol: its connections as sans-I/O state machines.
 pub trait Front {
     /// Handles a new connection of a client.
-    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);
+    fn handle_opened(
+        &mut self,
+        connection: ConnectionId,
+        ends: Endpoints,
+        requests: &mut dyn Requests,
+    );
 
     /// Passes received bytes. Returns the number of bytes consumed; the rest is passed again
     /// together with the bytes that follow. A front whose output or open requests are at their
     /// limit may consume none. This is back-pressure: the reactor stops reading that socket until
-    /// [`Front::ready`] returns `true`.
-    fn received(
+    /// [`Front::accepts_input`] returns `true`.
+    fn receive_bytes(
         &mut self,
         connection: ConnectionId,
         bytes: &[u8],
@@ -206,14 +211,14 @@ pub trait Front {
     /// Handles readable input on a connection that has no unconsumed bytes. A front that knows the
     /// final place of the bytes may have them read directly into it with one call of `read`, which
     /// returns the number of bytes read.
-    fn intake(
+    fn read_input(
         &mut self,
         connection: ConnectionId,
         requests: &mut dyn Requests,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
-    ) -> Intake {
+    ) -> InputDecision {
         let _ = (connection, requests, read);
-        Intake::AtMost(usize::MAX)
+        InputDecision::AtMost(usize::MAX)
     }
 
     /// Handles the end of a client's input, after all its bytes were consumed. The client may still
@@ -223,35 +228,35 @@ pub trait Front {
     }
 
     /// Returns whether this connection accepts more input.
-    fn ready(&self, connection: ConnectionId) -> bool;
+    fn accepts_input(&self, connection: ConnectionId) -> bool;
 
-    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
+    fn handle_completion(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
 
-    /// Runs a read requested with [`Requests::read_in_order`] on `state`, the state between two
+    /// Runs a read requested with [`Requests::queue_read`] on `state`, the state between two
     /// commands. [`Completion::Read`] follows, in order with the completions of the commands.
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
         let _ = (tag, state);
     }
 
     /// Handles the end of a request on [`Requests::streams`], or progress of an owned inner stream.
-    fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+    fn handle_stream_event(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         let _ = (event, requests);
     }
 
     /// Delivers a notice of an applied command to the clients that subscribed to `subject`.
-    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+    fn deliver_notice(&mut self, subject: &[u8], message: &[u8]) {
         let _ = (subject, message);
     }
 
     /// Returns the next connection that has gained output or must be closed since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// Returns the next output of this connection; empty if there is none. Until [`Front::sent`] is
+    /// Returns the next output of this connection; empty if there is none. Until [`Front::record_sent`] is
     /// called, further calls return the same bytes, possibly followed by more.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
     /// Records that the first `count` bytes of the output have been sent.
-    fn sent(&mut self, connection: ConnectionId, count: usize);
+    fn record_sent(&mut self, connection: ConnectionId, count: usize);
 
     /// Takes all output of this connection, for a driver without sockets.
     fn take_output(&mut self, connection: ConnectionId) -> Vec<u8> {
@@ -263,7 +268,7 @@ pub trait Front {
                 return all;
             }
             all.extend_from_slice(next);
-            self.sent(connection, count);
+            self.record_sent(connection, count);
         }
     }
 
@@ -274,8 +279,8 @@ pub trait Front {
     }
 
     /// Returns the counts of refusals since the start.
-    fn refused(&self) -> Refused {
-        Refused::default()
+    fn refusal_counts(&self) -> RefusalCounts {
+        RefusalCounts::default()
     }
 
     /// Returns the memory used by one connection, in bytes.
@@ -285,17 +290,17 @@ pub trait Front {
     }
 
     /// Returns whether to close the connection once its output has been sent.
-    fn closing(&self, connection: ConnectionId) -> bool;
+    fn should_close(&self, connection: ConnectionId) -> bool;
 
     /// Returns the reason if the connection must be reset because the protocol cannot report
     /// errors.
-    fn broken(&self, connection: ConnectionId) -> Option<&str> {
+    fn reset_reason(&self, connection: ConnectionId) -> Option<&str> {
         let _ = connection;
         None
     }
 
     /// Handles a closed connection.
-    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
+    fn handle_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
 
     /// Returns whether replies to this connection's requests are pending.
     fn is_busy(&self, connection: ConnectionId) -> bool;
@@ -307,7 +312,7 @@ pub trait Front {
 
     /// Makes further requests, once per turn: for a front whose requests do not come from
     /// connections, or that makes more of them once its output has been sent.
-    fn poll(&mut self, requests: &mut dyn Requests) {
+    fn run_turn(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
     }
 
@@ -324,10 +329,10 @@ pub trait Front {
 
 /// Decision about a connection's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intake {
+pub enum InputDecision {
     /// The input was read.
     Done,
-    /// Pass at most the given number of bytes to [`Front::received`].
+    /// Pass at most the given number of bytes to [`Front::receive_bytes`].
     AtMost(usize),
 }
 
@@ -346,7 +351,7 @@ impl<T> Default for Tags<T> {
 
 impl<T> Tags<T> {
     /// Allocates a tag for a request from this owner.
-    pub fn give(&mut self, owner: T) -> Tag {
+    pub fn allocate(&mut self, owner: T) -> Tag {
         Tag(self.owners.insert(owner).data().as_ffi())
     }
 
@@ -360,7 +365,7 @@ impl<T> Tags<T> {
     }
 
     /// Releases a tag and returns its owner; `None` if the tag is not allocated.
-    pub fn take(&mut self, tag: Tag) -> Option<T> {
+    pub fn release(&mut self, tag: Tag) -> Option<T> {
         self.owners.remove(KeyData::from_ffi(tag.0).into())
     }
 
@@ -382,17 +387,17 @@ mod tests {
     #[test]
     fn released_tag_stays_invalid_when_its_index_is_reused() {
         let mut tags = Tags::default();
-        let first = tags.give("first");
-        assert_eq!(tags.take(first), Some("first"));
-        let second = tags.give("second");
+        let first = tags.allocate("first");
+        assert_eq!(tags.release(first), Some("first"));
+        let second = tags.allocate("second");
         assert_ne!(first, second);
         assert_eq!(tags.get(first), None, "told late");
-        assert_eq!(tags.take(first), None, "told late");
+        assert_eq!(tags.release(first), None, "told late");
         assert_eq!(tags.get(second), Some(&"second"));
         assert_eq!(tags.iter().collect::<Vec<_>>(), [(second, &"second")]);
-        assert_eq!(tags.take(second), Some("second"));
-        assert_eq!(tags.take(second), None, "told twice");
-        assert_eq!(tags.take(Tag(u64::MAX)), None, "never given");
+        assert_eq!(tags.release(second), Some("second"));
+        assert_eq!(tags.release(second), None, "told twice");
+        assert_eq!(tags.release(Tag(u64::MAX)), None, "never given");
         assert_eq!(tags.open(), 0);
     }
 }

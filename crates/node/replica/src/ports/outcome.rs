@@ -73,7 +73,7 @@ pub enum Failure {
     /// ([level-9]).
     Level,
     /// The condition that allowed this read no longer held when it finished. The caller must retry
-    /// ([`crate::Requests::answer`]).
+    /// ([`crate::Requests::run_query`]).
     Overtaken,
     /// The command was decided and executed, but not confirmed in time to be on stable storage at a
     /// quorum ([class-2]). It is lost only if many nodes lose their memory before it is.
@@ -91,9 +91,9 @@ pub enum Completion<'a> {
     InMemory(Tag, Slot),
     Registered(Tag, SessionId),
     /// A linearizable read, or one with a bound on staleness, may run now. The front must call
-    /// [`crate::Requests::answer`] before it returns.
+    /// [`crate::Requests::run_query`] before it returns.
     Readable(Tag),
-    /// A read requested with [`crate::Requests::read_in_order`] has run in
+    /// A read requested with [`crate::Requests::queue_read`] has run in
     /// [`crate::Front::read_now`].
     Read(Tag),
     /// The request failed, or its outcome is unknown.

@@ -21,11 +21,11 @@ pub enum StreamEvent<'a> {
     Failed(StreamTag, Failure),
     /// This node's table now has everything that was acknowledged before the request, or the
     /// awaited position now has bytes or never will.
-    Looked(StreamTag),
+    UpToDate(StreamTag),
     /// Bytes of a stream, starting at the requested position; never empty.
     Bytes(StreamTag, &'a Blocks),
     /// There are no bytes at the requested position.
-    Nowhere(StreamTag, LocateError),
+    NoBytes(StreamTag, LocateError),
     /// [stream-7] All bytes of the named stream below this position are decided, with the
     /// guarantees of the group's class. The first field is the inner stream that this node owns.
     Durable(StreamName, u64),
@@ -47,18 +47,18 @@ pub trait StreamRequests {
     ) -> Result<(), Failure>;
 
     /// Returns the number of bytes that may be put into the piece now ([stream-8]).
-    fn room(&self, piece: StreamName) -> usize;
+    fn available_bytes(&self, piece: StreamName) -> usize;
 
     /// Returns the number of bytes that may be put into all pieces together, beyond the small
     /// number that each may always have.
-    fn shared_room(&self) -> usize;
+    fn shared_available_bytes(&self) -> usize;
 
-    /// Adds bytes to the piece, at most [`StreamRequests::room`]. Returns the number accepted.
-    fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
+    /// Adds bytes to the piece, at most [`StreamRequests::available_bytes`]. Returns the number accepted.
+    fn put_bytes(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 
-    /// Like [`StreamRequests::put`], but calls `read` at most once, which writes at most
+    /// Like [`StreamRequests::put_bytes`], but calls `read` at most once, which writes at most
     /// `bytes_max` bytes directly into the buffer that it receives, and returns how many.
-    fn fill(
+    fn fill_from_reader(
         &mut self,
         piece: StreamName,
         bytes_max: usize,
@@ -70,25 +70,30 @@ pub trait StreamRequests {
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;
 
     /// Ends a piece whose client disconnected. Its bytes may be decided before it is closed.
-    fn abandon(&mut self, piece: StreamName);
+    fn abandon_piece(&mut self, piece: StreamName);
 
     /// Proposes to trim the stream so that it starts at position `before`.
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure>;
 
     /// Proposes a new retention rule for the stream, which determines how many bytes are retained.
-    fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure>;
+    fn set_retention(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        keep: Retention,
+    ) -> Result<(), Failure>;
 
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure>;
 
-    /// Requests [`StreamEvent::Looked`] as soon as [`StreamRequests::info`] and
-    /// [`StreamRequests::infos`] show everything that was acknowledged before this call.
-    fn look(&mut self, tag: StreamTag) -> Result<(), Failure>;
+    /// Requests [`StreamEvent::UpToDate`] as soon as [`StreamRequests::info`] and
+    /// [`StreamRequests::visit_infos`] show everything that was acknowledged before this call.
+    fn request_table_read(&mut self, tag: StreamTag) -> Result<(), Failure>;
 
     /// Returns the entry of a stream in this node's table, if it exists.
     fn info(&self, name: &Name) -> Option<StreamInfo>;
 
     /// Passes the entries of streams after `after` to `each`, by name, until it returns `false`.
-    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
+    fn visit_infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
 
     /// Requests at most `bytes_max` stream bytes starting at the given position, as of the applied
     /// slots. The answer is [`StreamEvent::Bytes`], or an event that states why there are none.
@@ -100,12 +105,13 @@ pub trait StreamRequests {
         bytes_max: usize,
     ) -> Result<(), Failure>;
 
-    /// Requests [`StreamEvent::Looked`] as soon as the stream has bytes at `position`, or certainly
+    /// Requests [`StreamEvent::UpToDate`] as soon as the stream has bytes at `position`, or certainly
     /// never will.
-    fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
+    fn wait_for_bytes(&mut self, tag: StreamTag, name: &Name, position: u64)
+    -> Result<(), Failure>;
 
     /// Drops request `tag`. It may still be executed.
-    fn forget(&mut self, tag: StreamTag);
+    fn drop_request(&mut self, tag: StreamTag);
 
     /// Returns the leader's address for streams, if another node leads and its address is known.
     fn leader(&self) -> Option<&str>;

@@ -45,7 +45,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             ended.next_not_forgotten(&mut self.spine.completions)
         {
             let mut requests = Requester::for_read(self, now, wall_ms, evidence);
-            front.completed(completion, &mut requests);
+            front.handle_completion(completion, &mut requests);
         }
         self.spine.completions.recycle(ended);
         true
@@ -67,12 +67,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 FrontEvent::Done(tag, done) => StreamEvent::Done(tag, done),
                 FrontEvent::Refused(tag, denied) => StreamEvent::Refused(tag, denied),
                 FrontEvent::Failed(tag, failure) => StreamEvent::Failed(tag, failure),
-                FrontEvent::Looked(tag) => StreamEvent::Looked(tag),
-                FrontEvent::Nowhere(tag, nowhere) => StreamEvent::Nowhere(tag, nowhere),
+                FrontEvent::Looked(tag) => StreamEvent::UpToDate(tag),
+                FrontEvent::Nowhere(tag, nowhere) => StreamEvent::NoBytes(tag, nowhere),
                 FrontEvent::Durable(piece, position) => StreamEvent::Durable(piece, position),
                 FrontEvent::Ended(piece, position) => StreamEvent::Ended(piece, position),
             };
-            front.streamed(event, &mut Requester::new(self, now, wall_ms));
+            front.handle_stream_event(event, &mut Requester::new(self, now, wall_ms));
         }
         time.is_some()
     }
@@ -214,7 +214,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         taken
     }
 
-    fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure> {
+    fn queue_read(&mut self, tag: Tag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
         replica.spine.applying.takes_commands()?;
@@ -229,7 +229,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         taken
     }
 
-    fn forget(&mut self, tag: Tag) {
+    fn drop_requests(&mut self, tag: Tag) {
         self.replica.spine.completions.drop_request(tag);
     }
 
@@ -237,7 +237,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         self.replica.spine.applying.query(query, self.wall_ms, reply)
     }
 
-    fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+    fn run_query(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let length = reply.len();
         if let Evidence::Ahead(slot) = self.evidence
             && self.replica.spine.applying.applied_to() < slot

@@ -15,7 +15,12 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
-    fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure> {
+    fn set_retention(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        keep: Retention,
+    ) -> Result<(), Failure> {
         self.replica.takes_requests()?;
         let name = name.clone();
         let command = Command::Retain { name, keep };
@@ -42,15 +47,15 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         replica.streams_work().request_command(self.now, tag, &command)
     }
 
-    fn room(&self, piece: StreamName) -> usize {
+    fn available_bytes(&self, piece: StreamName) -> usize {
         self.replica.streaming.owning.room(piece)
     }
 
-    fn shared_room(&self) -> usize {
+    fn shared_available_bytes(&self) -> usize {
         self.replica.streaming.owning.shared_room()
     }
 
-    fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
+    fn put_bytes(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
         let replica = &mut *self.replica;
         let runs = replica.spine.contents.runs_mut();
         let taken = replica.streaming.owning.put_bytes(self.now, piece, bytes, runs);
@@ -60,7 +65,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         taken
     }
 
-    fn fill(
+    fn fill_from_reader(
         &mut self,
         piece: StreamName,
         bytes_max: usize,
@@ -83,7 +88,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         known.then_some(()).ok_or(Failure::Unknown)
     }
 
-    fn abandon(&mut self, piece: StreamName) {
+    fn abandon_piece(&mut self, piece: StreamName) {
         self.replica.streaming.owning.abandon(piece);
         self.replica.streaming.note_fresh();
     }
@@ -101,7 +106,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         self.replica.streams_work().request_command(self.now, tag, &command)
     }
 
-    fn look(&mut self, tag: StreamTag) -> Result<(), Failure> {
+    fn request_table_read(&mut self, tag: StreamTag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
         replica.spine.applying.takes_reads()?;
@@ -112,7 +117,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         self.replica.spine.applying.streams().info(name)
     }
 
-    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool) {
+    fn visit_infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool) {
         for info in self.replica.spine.applying.streams().infos(after) {
             if !each(info) {
                 return;
@@ -131,13 +136,18 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         self.replica.streams_work().read(tag, name, position, bytes_max)
     }
 
-    fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure> {
+    fn wait_for_bytes(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        position: u64,
+    ) -> Result<(), Failure> {
         self.replica.takes_requests()?;
         let streams = self.replica.spine.applying.streams();
         self.replica.streaming.wait_for_position(tag, name, position, streams)
     }
 
-    fn forget(&mut self, tag: StreamTag) {
+    fn drop_request(&mut self, tag: StreamTag) {
         self.replica.streaming.drop_request(tag);
     }
 

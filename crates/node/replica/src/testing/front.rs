@@ -75,9 +75,9 @@ impl Ledger {
 }
 
 impl Front for Ledger {
-    fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
+    fn handle_opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
 
-    fn received(
+    fn receive_bytes(
         &mut self,
         _connection: ConnectionId,
         bytes: &[u8],
@@ -86,11 +86,11 @@ impl Front for Ledger {
         bytes.len()
     }
 
-    fn ready(&self, _connection: ConnectionId) -> bool {
+    fn accepts_input(&self, _connection: ConnectionId) -> bool {
         true
     }
 
-    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+    fn handle_completion(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
         let (tag, outcome) = match completion {
             Completion::Written(tag, reply) => (tag, Outcome::Written(reply.to_vec())),
             Completion::InMemory(tag, slot) => (tag, Outcome::InMemory(slot)),
@@ -99,7 +99,7 @@ impl Front for Ledger {
             Completion::Readable(tag) => {
                 let mut answer = Vec::new();
                 let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
-                match requests.answer(tag, query, &mut answer) {
+                match requests.run_query(tag, query, &mut answer) {
                     Err(Failure::Overtaken) => {
                         if let Err(failure) = requests.read(tag) {
                             self.outcomes.insert(tag, Outcome::Failed(failure));
@@ -119,18 +119,18 @@ impl Front for Ledger {
         assert!(twice.is_none(), "request {tag:?} ended twice");
     }
 
-    fn notice(&mut self, _: &[u8], message: &[u8]) {
+    fn deliver_notice(&mut self, _: &[u8], message: &[u8]) {
         self.notices.push(message.to_vec());
     }
 
-    fn streamed(&mut self, event: StreamEvent<'_>, _: &mut dyn Requests) {
+    fn handle_stream_event(&mut self, event: StreamEvent<'_>, _: &mut dyn Requests) {
         self.stream_events.push(match event {
             StreamEvent::Done(tag, done) => DeliveredEvent::Done(tag, done),
             StreamEvent::Refused(tag, denied) => DeliveredEvent::Refused(tag, denied),
             StreamEvent::Failed(tag, failure) => DeliveredEvent::Failed(tag, failure),
-            StreamEvent::Looked(tag) => DeliveredEvent::Looked(tag),
+            StreamEvent::UpToDate(tag) => DeliveredEvent::Looked(tag),
             StreamEvent::Bytes(tag, bytes) => DeliveredEvent::Bytes(tag, bytes.to_vec()),
-            StreamEvent::Nowhere(tag, nowhere) => DeliveredEvent::Nowhere(tag, nowhere),
+            StreamEvent::NoBytes(tag, nowhere) => DeliveredEvent::Nowhere(tag, nowhere),
             StreamEvent::Durable(piece, position) => DeliveredEvent::Durable(piece, position),
             StreamEvent::Ended(piece, position) => DeliveredEvent::Ended(piece, position),
         });
@@ -152,13 +152,13 @@ impl Front for Ledger {
         unreachable!("no connection was opened")
     }
 
-    fn sent(&mut self, _connection: ConnectionId, _count: usize) {}
+    fn record_sent(&mut self, _connection: ConnectionId, _count: usize) {}
 
-    fn closing(&self, _connection: ConnectionId) -> bool {
+    fn should_close(&self, _connection: ConnectionId) -> bool {
         false
     }
 
-    fn closed(&mut self, _connection: ConnectionId, _requests: &mut dyn Requests) {}
+    fn handle_closed(&mut self, _connection: ConnectionId, _requests: &mut dyn Requests) {}
 
     fn is_busy(&self, _connection: ConnectionId) -> bool {
         false

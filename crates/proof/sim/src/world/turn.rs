@@ -308,7 +308,7 @@ impl World {
                 continue;
             }
             let bytes = running.host.front_mut().take_output(connection);
-            let closing = running.host.front().closing(connection);
+            let closing = running.host.front().should_close(connection);
             out.extend(owner.map(|client| (client.index, connection, bytes, closing)));
         }
         for (client, connection, bytes, closing) in out {
@@ -337,7 +337,7 @@ impl World {
             };
             running.requests.remove(&connection);
             let (front, mut requests) = running.host.front_and_requests(now);
-            front.closed(connection, &mut requests);
+            front.handle_closed(connection, &mut requests);
             drop(requests);
             self.counts.shed += 1;
             self.line(&name(node), "sheds", format_args!("a client of {bytes} bytes"));
@@ -545,7 +545,7 @@ impl Turn<'_> {
                 Arrival::Opened(connection) => {
                     requests.insert(connection, Vec::new());
                     let (front, mut requests) = host.front_and_requests(now);
-                    front.opened(connection, Endpoints::default(), &mut requests);
+                    front.handle_opened(connection, Endpoints::default(), &mut requests);
                 }
                 Arrival::Bytes(connection, bytes) => {
                     if let Some(waiting) = requests.get_mut(&connection) {
@@ -555,7 +555,7 @@ impl Turn<'_> {
                 Arrival::Closed(connection) => {
                     requests.remove(&connection);
                     let (front, mut requests) = host.front_and_requests(now);
-                    front.closed(connection, &mut requests);
+                    front.handle_closed(connection, &mut requests);
                 }
                 Arrival::Stream(connection, tag, ask) => {
                     let (front, mut requests) = host.front_and_requests(now);
@@ -690,11 +690,11 @@ impl Turn<'_> {
             let Some(bytes) = requests.get_mut(&connection) else {
                 continue;
             };
-            if bytes.is_empty() || !host.front().ready(connection) {
+            if bytes.is_empty() || !host.front().accepts_input(connection) {
                 continue;
             }
             let (front, mut requests) = host.front_and_requests(self.now);
-            let used = front.received(connection, bytes, &mut requests);
+            let used = front.receive_bytes(connection, bytes, &mut requests);
             bytes.drain(..used);
             took |= used > 0;
         }

@@ -35,7 +35,7 @@ use quorate_net::{
 };
 use quorate_replica::{
     Payload, Probed, StreamHold,
-    front::{Completion, ConnectionId, Door, Endpoints, Front, Requests},
+    front::{Completion, ConnectionId, Endpoints, Front, ListenerKind, Requests},
     group::asking::{Answer, Ask, Members, PeerTable, Refused as Denied},
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
@@ -94,7 +94,7 @@ pub(crate) struct World {
     pub(crate) lost: BTreeMap<NodeId, u64>,
     pub(crate) clients: BTreeSet<u64>,
     /// Doors by which clients connected, in order.
-    pub(crate) doors: Vec<Door>,
+    pub(crate) doors: Vec<ListenerKind>,
     /// Clients that half-closed their connection, with the number of bytes consumed by then.
     pub(crate) half_closed: Vec<(u64, usize)>,
     /// The front accepts no input.
@@ -264,7 +264,7 @@ impl Lines {
 }
 
 impl Front for Lines {
-    fn opened(&mut self, client: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
+    fn handle_opened(&mut self, client: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
         assert!(!ends.peer.is_empty() && !ends.local.is_empty(), "{ends:?}");
         self.outputs.insert(client.0, Vec::new());
         let mut world = self.shared.lock();
@@ -274,10 +274,10 @@ impl Front for Lines {
         self.shared.changed.notify_all();
     }
 
-    fn received(&mut self, client: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
+    fn receive_bytes(&mut self, client: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
         let mut used = 0;
         while let Some(end) = bytes[used..].iter().position(|byte| *byte == b'\n') {
-            if !self.ready(client) || self.closing.contains(&client.0) {
+            if !self.accepts_input(client) || self.closing.contains(&client.0) {
                 break;
             }
             let line = bytes[used..=used + end].to_vec();
@@ -300,16 +300,16 @@ impl Front for Lines {
         self.shared.changed.notify_all();
     }
 
-    fn broken(&self, client: ConnectionId) -> Option<&str> {
+    fn reset_reason(&self, client: ConnectionId) -> Option<&str> {
         self.broken_clients.contains(&client.0).then_some("it said so")
     }
 
-    fn ready(&self, client: ConnectionId) -> bool {
+    fn accepts_input(&self, client: ConnectionId) -> bool {
         let held = self.shared.lock().hold;
         !held && self.outputs.get(&client.0).is_none_or(|output| output.len() < 1 << 20)
     }
 
-    fn completed(&mut self, completion: Completion<'_>, _: &mut dyn Requests) {
+    fn handle_completion(&mut self, completion: Completion<'_>, _: &mut dyn Requests) {
         unreachable!("nothing was asked: {completion:?}")
     }
 
@@ -321,7 +321,7 @@ impl Front for Lines {
         &self.outputs[&client.0]
     }
 
-    fn sent(&mut self, client: ConnectionId, count: usize) {
+    fn record_sent(&mut self, client: ConnectionId, count: usize) {
         self.outputs.get_mut(&client.0).unwrap().drain(..count);
     }
 
@@ -333,11 +333,11 @@ impl Front for Lines {
         self.outputs.get(&client.0).map_or(0, Vec::len)
     }
 
-    fn closing(&self, client: ConnectionId) -> bool {
+    fn should_close(&self, client: ConnectionId) -> bool {
         self.closing.contains(&client.0)
     }
 
-    fn closed(&mut self, client: ConnectionId, _: &mut dyn Requests) {
+    fn handle_closed(&mut self, client: ConnectionId, _: &mut dyn Requests) {
         self.outputs.remove(&client.0);
         self.shared.lock().clients.remove(&client.0);
         self.shared.event(Event::ClientClosed(client.0));

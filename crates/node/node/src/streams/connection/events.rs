@@ -58,14 +58,14 @@ impl Connection {
             (PendingRequest::Remove, StreamEvent::Done(_, StreamOutcome::Removed)) => {
                 self.answer_pending(&Answer::Done { position: 0 });
             }
-            (PendingRequest::Stat(name), StreamEvent::Looked(_)) => {
+            (PendingRequest::Stat(name), StreamEvent::UpToDate(_)) => {
                 match cx.streams().map(|streams| streams.info(&name)) {
                     Ok(Some(info)) => self.answer_pending(&Answer::Info(shown(&info))),
                     Ok(None) => self.refuse_pending(Refusal::unknown()),
                     Err(failure) => self.refuse_pending(failure),
                 }
             }
-            (PendingRequest::List(after), StreamEvent::Looked(_)) => {
+            (PendingRequest::List(after), StreamEvent::UpToDate(_)) => {
                 self.state = State::Listing(after);
                 self.list(cx);
             }
@@ -120,7 +120,7 @@ impl Connection {
         if !writing.full {
             return 0;
         }
-        let room = cx.streams().map_or(0, |streams| streams.room(writing.piece));
+        let room = cx.streams().map_or(0, |streams| streams.available_bytes(writing.piece));
         writing.full = room == 0;
         room
     }
@@ -162,7 +162,7 @@ impl Connection {
             Err(failure) => return self.refuse_pending(failure),
         };
         let (output, mut last, mut more) = (&mut self.output, None, false);
-        streams.infos(after.as_ref(), &mut |info| {
+        streams.visit_infos(after.as_ref(), &mut |info| {
             more = output.len() > LIST_BYTES_SOFT;
             if !more {
                 output.queue_answer(&Answer::Info(shown(&info)));
@@ -190,14 +190,14 @@ impl Connection {
         let is_same = info.as_ref().is_some_and(|info| reading.is_of(info));
         let next = match (asked, event) {
             (_, StreamEvent::Failed(_, failure)) => return self.refuse_pending(failure),
-            (AnswerPurpose::Look, StreamEvent::Looked(_)) => {
+            (AnswerPurpose::Look, StreamEvent::UpToDate(_)) => {
                 if let Err(refusal) = reading.start_reading(info.as_ref()) {
                     return self.refuse_pending(refusal);
                 }
                 reading.end_wait();
                 return self.go_on(cx);
             }
-            (AnswerPurpose::Wait, StreamEvent::Looked(_)) => {
+            (AnswerPurpose::Wait, StreamEvent::UpToDate(_)) => {
                 reading.end_wait();
                 return self.go_on(cx);
             }
@@ -205,7 +205,7 @@ impl Connection {
             (AnswerPurpose::Fetch(number), StreamEvent::Bytes(_, bytes)) if !bytes.is_empty() => {
                 return self.fetched(number, bytes, cx);
             }
-            (AnswerPurpose::Fetch(_), StreamEvent::Nowhere(_, nowhere)) => reading.nowhere(nowhere),
+            (AnswerPurpose::Fetch(_), StreamEvent::NoBytes(_, nowhere)) => reading.nowhere(nowhere),
             _ => return self.refuse_pending(Failure::Unknown),
         };
         self.take_action(next, cx);
@@ -262,7 +262,7 @@ impl Connection {
             NextAction::Wait(position) => {
                 let name = &reading.name;
                 cx.make_request(Owner::Follower(self.id), |streams, tag| {
-                    streams.wait(tag, name, position)
+                    streams.wait_for_bytes(tag, name, position)
                 })
                 .map(|tag| reading.record_wait(tag))
             }

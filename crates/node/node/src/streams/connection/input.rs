@@ -1,7 +1,7 @@
 //! Parsing and handling of a client's input.
 
 use quorate_access::Role;
-use quorate_replica::{front::Intake, stream_front::StreamTag};
+use quorate_replica::{front::InputDecision, stream_front::StreamTag};
 use quorate_stream::{BadName, Name, OpenMode, Retention, Writer};
 use quorate_wire::streams::{
     Answer, Ask, Found, HEAD_BYTES, How as Said, Malformed, VERSION, decode_ask, head,
@@ -42,8 +42,8 @@ impl Connection {
         &mut self,
         cx: &mut Cx<'_>,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
-    ) -> Intake {
-        const ANY: Intake = Intake::AtMost(usize::MAX);
+    ) -> InputDecision {
+        const ANY: InputDecision = InputDecision::AtMost(usize::MAX);
         let State::Writing(writing) = &self.state else {
             return ANY;
         };
@@ -55,17 +55,17 @@ impl Connection {
             return ANY;
         }
         if self.data_left == 0 && self.in_bulk {
-            return Intake::AtMost(HEAD_BYTES);
+            return InputDecision::AtMost(HEAD_BYTES);
         }
         let Ok(streams) = cx.streams() else {
             return ANY;
         };
-        let most = self.data_left.min(streams.room(piece)).min(INTAKE_BYTES_MAX);
+        let most = self.data_left.min(streams.available_bytes(piece)).min(INTAKE_BYTES_MAX);
         if most < INTAKE_BYTES_MIN {
             return ANY;
         }
-        self.data_left -= streams.fill(piece, most, read);
-        Intake::Done
+        self.data_left -= streams.fill_from_reader(piece, most, read);
+        InputDecision::Done
     }
 
     /// Consumes one frame or part of a data frame. Returns the number of bytes consumed. If it
@@ -132,8 +132,8 @@ impl Connection {
             State::Writing(writing) => {
                 let piece = writing.piece;
                 let taken = cx.streams().map_or(0, |streams| {
-                    let room = streams.room(piece).min(bytes.len());
-                    streams.put(piece, &bytes[..room])
+                    let room = streams.available_bytes(piece).min(bytes.len());
+                    streams.put_bytes(piece, &bytes[..room])
                 });
                 if taken < bytes.len() {
                     writing.full = true;
@@ -202,7 +202,9 @@ impl Connection {
     fn start_request(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) -> Result<(), Refusal> {
         cx.check_role(&self.login, required_role(&ask))?;
         let owner = Owner::Connection(self.id);
-        let look = |cx: &mut Cx<'_>| cx.make_request(owner, |streams, tag| streams.look(tag));
+        let look = |cx: &mut Cx<'_>| {
+            cx.make_request(owner, |streams, tag| streams.request_table_read(tag))
+        };
         let (tag, asked): (StreamTag, PendingRequest) = match ask {
             Ask::Open { how, writer, name } => {
                 let name = name.parse()?;
@@ -226,7 +228,7 @@ impl Connection {
                 let name: Name = name.parse()?;
                 let keep = Retention { bytes: keep.bytes, age_ms: keep.age_ms };
                 let tag =
-                    cx.make_request(owner, |streams, tag| streams.retain(tag, &name, keep))?;
+                    cx.make_request(owner, |streams, tag| streams.set_retention(tag, &name, keep))?;
                 (tag, PendingRequest::Retain(name))
             }
             Ask::Stat { name } => {

@@ -175,7 +175,7 @@ impl Client {
             return;
         };
         let more = bytes(self.given_to, to.max(self.given_to));
-        let (_, taken) = group.streams(node, |streams, _| streams.put(piece, &more));
+        let (_, taken) = group.streams(node, |streams, _| streams.put_bytes(piece, &more));
         self.given_to += taken as u64;
     }
 
@@ -674,7 +674,8 @@ fn streams_are_kept_as_long_and_as_large_as_they_are_to_be() {
     client.write_to(&mut group, 2_000_000, owner);
     let mut retain = |bytes, age_ms| {
         let keep = Retention { bytes, age_ms };
-        let (tag, asked) = group.streams(owner, |streams, tag| streams.retain(tag, &name(), keep));
+        let (tag, asked) =
+            group.streams(owner, |streams, tag| streams.set_retention(tag, &name(), keep));
         asked.unwrap();
         let done = Client::new(0).wait_for_result(&mut group, owner, tag);
         assert_eq!(done, DeliveredEvent::Done(tag, StreamOutcome::Retained));
