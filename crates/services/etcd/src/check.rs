@@ -154,10 +154,10 @@ fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
                 }
             }
             // Only one branch is executed, so both may put the same key.
-            join(&mut all.puts, then.puts);
-            join(&mut all.puts, otherwise.puts);
-            all.deletes.join(then.deletes);
-            all.deletes.join(otherwise.deletes);
+            merge_sets(&mut all.puts, then.puts);
+            merge_sets(&mut all.puts, otherwise.puts);
+            all.deletes.merge(then.deletes);
+            all.deletes.merge(otherwise.deletes);
         }
     }
     for op in ops {
@@ -171,7 +171,7 @@ fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
 }
 
 /// Merges the smaller set into the larger one.
-fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
+fn merge_sets<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     if more.len() > all.len() {
         std::mem::swap(all, &mut more);
     }
@@ -180,37 +180,37 @@ fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
 
 /// Merged ranges, by first key.
 #[derive(Debug, Default)]
-struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
+struct Spans<'t>(BTreeMap<&'t [u8], SpanEnd<'t>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End<'t> {
+enum SpanEnd<'t> {
     /// The range includes this key and ends directly after it.
-    Behind(&'t [u8]),
+    After(&'t [u8]),
     /// The range excludes this key and ends directly before it.
     Before(&'t [u8]),
 }
 
-impl<'t> End<'t> {
+impl<'t> SpanEnd<'t> {
     /// Returns the end in a sortable form. The position just after a key precedes every longer key
     /// that begins with it.
-    fn place(&self) -> (&'t [u8], bool) {
+    fn sort_key(&self) -> (&'t [u8], bool) {
         match *self {
             Self::Before(key) => (key, false),
-            Self::Behind(key) => (key, true),
+            Self::After(key) => (key, true),
         }
     }
 
     fn bound(&self) -> Bound<&'t [u8]> {
         match *self {
             Self::Before(key) => Bound::Excluded(key),
-            Self::Behind(key) => Bound::Included(key),
+            Self::After(key) => Bound::Included(key),
         }
     }
 
     fn contains(&self, key: &[u8]) -> bool {
         match *self {
             Self::Before(end) => key < end,
-            Self::Behind(end) => key <= end,
+            Self::After(end) => key <= end,
         }
     }
 }
@@ -218,13 +218,13 @@ impl<'t> End<'t> {
 impl<'t> Spans<'t> {
     fn add_range(&mut self, key: &'t [u8], range_end: &'t [u8]) {
         match range_end {
-            [] => self.add(key, End::Behind(key)),
-            end if key < end => self.add(key, End::Before(end)),
+            [] => self.add(key, SpanEnd::After(key)),
+            end if key < end => self.add(key, SpanEnd::Before(end)),
             _ => {}
         }
     }
 
-    fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
+    fn add(&mut self, mut first: &'t [u8], mut end: SpanEnd<'t>) {
         // Absorbs all ranges that overlap or touch the new one, backwards from the last that begins
         // within it.
         while let Some((start, other)) =
@@ -236,7 +236,7 @@ impl<'t> Spans<'t> {
             let (start, other) = (*start, *other);
             self.0.remove(start);
             first = first.min(start);
-            if other.place() > end.place() {
+            if other.sort_key() > end.sort_key() {
                 end = other;
             }
         }
@@ -248,7 +248,7 @@ impl<'t> Spans<'t> {
         before.is_some_and(|(_, end)| end.contains(key))
     }
 
-    fn join(&mut self, mut more: Self) {
+    fn merge(&mut self, mut more: Self) {
         if more.0.len() > self.0.len() {
             std::mem::swap(self, &mut more);
         }
@@ -289,7 +289,7 @@ mod tests {
                 assert_eq!(spans.contain(key), expected, "{key:?} of {parts:?}");
             }
             let starts: Vec<_> = spans.0.keys().collect();
-            let ends: Vec<_> = spans.0.values().map(End::place).collect();
+            let ends: Vec<_> = spans.0.values().map(SpanEnd::sort_key).collect();
             let apart = starts.iter().skip(1).zip(&ends);
             assert!(apart.into_iter().all(|(next, end)| (**next, false) >= *end));
         }

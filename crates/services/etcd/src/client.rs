@@ -34,11 +34,11 @@ pub struct Client {
     runtime: Runtime,
     members: Vec<Channel>,
     /// Index of the member that answered last.
-    at: usize,
+    last_member: usize,
     deadline: Duration,
 }
 
-async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
+async fn send_request<Q: Message + 'static, A: Message + Default + 'static>(
     member: &Channel,
     path: &'static str,
     request: Q,
@@ -62,7 +62,7 @@ async fn put(
     loop {
         let asked = members.get(at % members.len().max(1));
         let asked = asked.ok_or_else(|| Status::unavailable("there are no members"))?;
-        let asked = ask::<_, PutResponse>(asked, "/etcdserverpb.KV/Put", put.clone());
+        let asked = send_request::<_, PutResponse>(asked, "/etcdserverpb.KV/Put", put.clone());
         let refused = match timeout(ATTEMPT, asked).await {
             Ok(Ok(_)) => return Ok(at % members.len()),
             Ok(Err(refused)) => refused,
@@ -89,7 +89,7 @@ impl Client {
             Ok(endpoint.connect_lazy())
         };
         let members = members.iter().map(channel).collect::<io::Result<_>>()?;
-        Ok(Self { runtime, members, at: 0, deadline })
+        Ok(Self { runtime, members, last_member: 0, deadline })
     }
 
     /// Puts keys concurrently and returns their results.
@@ -102,7 +102,7 @@ impl Client {
                 ..PutRequest::default()
             };
             let _within = self.runtime.enter();
-            tokio::spawn(put(self.members.clone(), self.at, request, until))
+            tokio::spawn(put(self.members.clone(), self.last_member, request, until))
         });
         let puts: Vec<_> = puts.collect();
         let mut all = Vec::new();
@@ -110,7 +110,7 @@ impl Client {
             let put = self.runtime.block_on(put);
             let put = put.unwrap_or_else(|error| Err(Status::internal(error.to_string())));
             if let Ok(at) = put {
-                self.at = at;
+                self.last_member = at;
             }
             all.push(put.map(drop));
         }
@@ -134,7 +134,7 @@ impl Client {
             };
             let txn =
                 TxnRequest { success: some.iter().map(range).collect(), ..TxnRequest::default() };
-            let answer: TxnResponse = self.ask("/etcdserverpb.KV/Txn", txn)?;
+            let answer: TxnResponse = self.send_unary("/etcdserverpb.KV/Txn", txn)?;
             all.extend(answer.responses.into_iter().map(|one| match one.response {
                 Some(Response::ResponseRange(found)) => {
                     found.kvs.into_iter().next().map(|kv| kv.value.to_vec())
@@ -149,11 +149,12 @@ impl Client {
     /// is 0, with the revision that was hashed.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
         let request = HashKvRequest { revision };
-        let answer: HashKvResponse = self.ask("/etcdserverpb.Maintenance/HashKV", request)?;
+        let answer: HashKvResponse =
+            self.send_unary("/etcdserverpb.Maintenance/HashKV", request)?;
         Ok((answer.hash, answer.hash_revision))
     }
 
-    fn ask<Q: Message + 'static, A: Message + Default + 'static>(
+    fn send_unary<Q: Message + 'static, A: Message + Default + 'static>(
         &self,
         path: &'static str,
         request: Q,
@@ -161,7 +162,7 @@ impl Client {
         let none = || Status::unavailable("there are no members");
         let member = self.members.first().ok_or_else(none)?;
         // The timeout needs the runtime's timer.
-        let asked = async { timeout(self.deadline, ask(member, path, request)).await };
+        let asked = async { timeout(self.deadline, send_request(member, path, request)).await };
         let asked = self.runtime.block_on(asked);
         asked.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
     }

@@ -1,5 +1,5 @@
 //! Encoding of commands, queries and replies: a byte for the kind and a Protobuf message, preceded
-//! by the sender ([`By`](crate::auth::By)) if auth is enabled.
+//! by the sender ([`Sender`](crate::auth::By)) if auth is enabled.
 //!
 //! Decoders accept arbitrary bytes and allocate no more memory than the input's size. Messages may
 //! be nested as deeply as the Protobuf decoder allows, far deeper than transactions of etcd's
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::{
-    auth::messages::{AuthAsk, AuthChange},
+    auth::messages::{AuthChange, AuthQuery},
     proto::{
         etcdserverpb::{
             AlarmRequest, CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest,
@@ -59,7 +59,7 @@ pub enum Query {
     Alarms(AlarmRequest),
     /// Hash of one page of all data.
     Hash(HashRequest),
-    Auth(AuthAsk),
+    Auth(AuthQuery),
 }
 
 const PUT: u8 = 1;
@@ -192,7 +192,7 @@ pub struct KeptAlive {
 
 /// Times to live of leases that were kept alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Lasting {
+pub struct KeepAliveTtls {
     /// Revision when the leases were extended.
     #[prost(int64, tag = "1")]
     pub revision: i64,
@@ -228,16 +228,16 @@ pub struct PageRequest {
     pub request: Option<RangeRequest>,
     /// Revision of the earlier pages; 0 for the first one.
     #[prost(int64, tag = "2")]
-    pub at: i64,
+    pub revision: i64,
     /// First key of the page; empty for the start of the range.
     #[prost(bytes = "bytes", tag = "3")]
     pub from: Bytes,
     /// Number of keys to return. Further keys are only counted.
     #[prost(uint64, tag = "4")]
-    pub wanted: u64,
+    pub key_limit: u64,
     /// Maximum number of visited keys.
     #[prost(uint64, tag = "5")]
-    pub visits: u64,
+    pub visit_limit: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -247,7 +247,7 @@ pub struct Page {
     pub revision: i64,
     /// Revision that the page shows.
     #[prost(int64, tag = "2")]
-    pub at: i64,
+    pub shown_revision: i64,
     #[prost(message, repeated, tag = "3")]
     pub kvs: Vec<KeyValue>,
     /// Number of the range's keys on this page, returned or only counted.
@@ -291,7 +291,7 @@ pub struct Events {
 pub struct HashRequest {
     /// Revision to hash; 0 for the current one.
     #[prost(int64, tag = "1")]
-    pub at: i64,
+    pub revision: i64,
     /// Set after the first page. The fields below are then those of the previous page.
     #[prost(bool, tag = "2")]
     pub is_begun: bool,
@@ -303,7 +303,7 @@ pub struct HashRequest {
     pub hash: u64,
     /// Set once all keys have been hashed, so that this page starts with the changes.
     #[prost(bool, tag = "5")]
-    pub of_changes: bool,
+    pub covers_changes: bool,
     /// Key or revision at which the page starts.
     #[prost(bytes = "bytes", tag = "6")]
     pub from: Bytes,
@@ -316,7 +316,7 @@ pub struct HashPage {
     pub revision: i64,
     /// Revision that is hashed.
     #[prost(int64, tag = "2")]
-    pub at: i64,
+    pub hashed_revision: i64,
     /// Compacted revision.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
@@ -325,7 +325,7 @@ pub struct HashPage {
     pub hash: u64,
     /// Set once all keys have been hashed, so that the next page starts with the changes.
     #[prost(bool, tag = "5")]
-    pub of_changes: bool,
+    pub continues_with_changes: bool,
     /// Start of the next page; empty for the last one.
     #[prost(bytes = "bytes", tag = "6")]
     pub next: Bytes,
@@ -333,13 +333,13 @@ pub struct HashPage {
 
 impl HashRequest {
     /// Returns the request for the page after `page`, or `None` if that was the last one.
-    pub fn behind(page: &HashPage) -> Option<Self> {
+    pub fn after_page(page: &HashPage) -> Option<Self> {
         (!page.next.is_empty()).then(|| Self {
-            at: page.at,
+            revision: page.hashed_revision,
             is_begun: true,
             compacted: page.compacted,
             hash: page.hash,
-            of_changes: page.of_changes,
+            covers_changes: page.continues_with_changes,
             from: page.next.clone(),
         })
     }

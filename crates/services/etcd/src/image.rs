@@ -35,36 +35,36 @@ fn entry(item: &[u8]) -> Option<Entry<'_>> {
 }
 
 /// Returns the revision of the whole state, if this item contains it.
-pub fn revision_of(item: &[u8]) -> Option<i64> {
+pub fn item_revision(item: &[u8]) -> Option<i64> {
     let (key, value) = entry(item)?;
-    mvcc::bring::revision_of(key, value)
+    mvcc::bring::entry_revision(key, value)
 }
 
 /// Returns a replacement for the item with the revision, which is raised by `by`, with all earlier
 /// history compacted. Returns `None` if the revision cannot be that high.
-pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
+pub fn raise_revision(item: &[u8], by: u64) -> Option<Vec<u8>> {
     let (key, value) = entry(item)?;
     let mut raised = Vec::new();
-    encode_entry(key, &mvcc::bring::raised(value, by)?, &mut raised);
+    encode_entry(key, &mvcc::bring::raise_revision(value, by)?, &mut raised);
     Some(raised)
 }
 
 /// A validator of received items, which may contain arbitrary bytes.
 #[derive(Debug, Default)]
-pub struct Items {
+pub struct ItemValidator {
     has_head: bool,
     /// Last key received.
     last: Vec<u8>,
 }
 
-impl Items {
+impl ItemValidator {
     /// Returns whether no item has been received.
     pub fn is_empty(&self) -> bool {
         !self.has_head
     }
 
     /// Validates the next item. Returns its entry, unless it is the head.
-    pub fn take<'i>(&mut self, item: &'i [u8]) -> Result<Option<Entry<'i>>, LoadError> {
+    pub fn validate_item<'i>(&mut self, item: &'i [u8]) -> Result<Option<Entry<'i>>, LoadError> {
         if !self.has_head {
             self.has_head = item == HEAD || item == HEAD_2;
             return match self.has_head {
@@ -76,9 +76,9 @@ impl Items {
         if *key <= *self.last {
             return Err(LoadError::Malformed("entries are out of order"));
         }
-        let is_known = mvcc::is_place(key, value)
-            || auth::is_place(key, value)
-            || counted::is_place(key, value);
+        let is_known = mvcc::is_valid_entry(key, value)
+            || auth::is_valid_entry(key, value)
+            || counted::is_size_row(key, value);
         if !is_known {
             return Err(LoadError::Malformed("an entry makes no sense"));
         }

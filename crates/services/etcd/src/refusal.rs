@@ -42,7 +42,7 @@ pub enum Refusal {
     /// Users or roles have changed since the request was admitted.
     AuthOldRevision = 20,
     /// This node's users and roles are older than those under which the request was admitted.
-    AuthBehind = 21,
+    AuthOutdated = 21,
     PermissionDenied = 22,
     RootUserNotExist = 23,
     /// The user `root` lacks the role `root`.
@@ -88,7 +88,7 @@ impl Refusal {
         Self::TooManyAlarms,
         Self::UserEmpty,
         Self::AuthOldRevision,
-        Self::AuthBehind,
+        Self::AuthOutdated,
         Self::PermissionDenied,
         Self::RootUserNotExist,
         Self::RootRoleNotExist,

@@ -7,10 +7,10 @@ use quorate::{
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    auth::{Auth, By, Mark},
+    auth::{Auth, AuthVersion, Sender},
     check,
-    command::{Command, Figures, Granted, KeptAlive, Lasting, LeasesPage, Query, reply},
-    image::{self, Items},
+    command::{Command, Figures, Granted, KeepAliveTtls, KeptAlive, LeasesPage, Query, reply},
+    image::{self, ItemValidator},
     mvcc::{Budget, Mvcc, SCRUB_MAX},
     proto::etcdserverpb::{
         AlarmResponse, AuthEnableResponse, CompactionResponse, LeaseGrantResponse,
@@ -33,9 +33,9 @@ pub struct Service {
     /// Set while the head of the image in progress has yet to be returned.
     owes_head: bool,
     /// Validator of the image being loaded.
-    loading: Option<Items>,
+    loading: Option<ItemValidator>,
     /// Last notice sent to listeners.
-    told: Option<Notice>,
+    last_notice: Option<Notice>,
 }
 
 impl Service {
@@ -46,7 +46,7 @@ impl Service {
             uncommitted: false,
             owes_head: false,
             loading: None,
-            told: None,
+            last_notice: None,
         }
     }
 
@@ -92,7 +92,7 @@ impl Service {
             ttl: i64::try_from(left).map_or(lease.granted, |left| left.min(lease.granted)),
             granted_ttl: lease.granted,
             keys: match request.keys {
-                true => self.mvcc.keys_of(id, Budget::QUERY)?,
+                true => self.mvcc.lease_keys(id, Budget::QUERY)?,
                 false => Vec::new(),
             },
         })
@@ -114,7 +114,7 @@ fn header(revision: i64) -> Option<ResponseHeader> {
 }
 
 /// Returns whether a command may increase the size of the data.
-fn grows(command: &Command) -> bool {
+fn may_add_data(command: &Command) -> bool {
     match command {
         Command::Put(_) | Command::Grant(_) => true,
         Command::Txn(txn) => check::puts(txn),
@@ -129,7 +129,7 @@ pub struct Notice {
     pub revision: i64,
     /// Size of the data.
     pub bytes: u64,
-    pub auth: Mark,
+    pub auth: AuthVersion,
 }
 
 impl Notice {
@@ -149,25 +149,25 @@ impl Notice {
         Some(Self {
             revision: i64::from_be_bytes(*revision),
             bytes: u64::from_be_bytes(*bytes),
-            auth: Mark { revision: u64::from_be_bytes(*auth), enabled: *rest.first()? != 0 },
+            auth: AuthVersion { revision: u64::from_be_bytes(*auth), enabled: *rest.first()? != 0 },
         })
     }
 }
 
 /// Decodes a request and its sender.
-fn asked<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<(By, T)> {
-    let (by, bytes) = By::split(bytes)?;
+fn decode_request<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<(Sender, T)> {
+    let (by, bytes) = Sender::split(bytes)?;
     Some((by, decode(bytes)?))
 }
 
 impl StateMachine for Service {
     fn grows(&self, command: &[u8]) -> bool {
-        asked(command, Command::decode).is_some_and(|(_, command)| grows(&command))
+        decode_request(command, Command::decode).is_some_and(|(_, command)| may_add_data(&command))
     }
 
     fn apply(&mut self, _: CommandId, command: &[u8], out: &mut Vec<u8>) {
         self.uncommitted = true;
-        let Some((by, command)) = asked(command, Command::decode) else {
+        let Some((by, command)) = decode_request(command, Command::decode) else {
             return reply::<Figures>(Err(Refusal::Malformed), out);
         };
         if let Err(refusal) = self.auth.may(&by, &command, &self.mvcc) {
@@ -177,7 +177,7 @@ impl StateMachine for Service {
         match command {
             // While a member has no space, only deletions and compactions are executed, which free
             // space.
-            command if grows(&command) && !mvcc.has_space() => {
+            command if may_add_data(&command) && !mvcc.has_space() => {
                 reply::<Figures>(Err(Refusal::NoSpace), out);
             }
             Command::Put(request) => reply(mvcc.put(&request, Budget::COMMAND), out),
@@ -205,14 +205,14 @@ impl StateMachine for Service {
                 reply(answer, out);
             }
             Command::KeepAlive(kept) if kept.ids.len() > KEPT_MAX => {
-                reply::<Lasting>(Err(Refusal::Malformed), out);
+                reply::<KeepAliveTtls>(Err(Refusal::Malformed), out);
             }
             Command::KeepAlive(KeptAlive { ids, now_ms, .. }) => {
                 let kept = ids.iter().map(|id| mvcc.keep_alive(*id, now_ms));
                 // As in etcd, a lease that does not exist has no time left.
                 let ttls = kept.map(|ttl| ttl.unwrap_or(0)).collect();
                 let revision = mvcc.revision();
-                reply(Ok(Lasting { revision, ttls }), out);
+                reply(Ok(KeepAliveTtls { revision, ttls }), out);
             }
             Command::Expire => {
                 mvcc.expire();
@@ -238,10 +238,10 @@ impl StateMachine for Service {
     }
 
     fn query(&self, query: &[u8], wall_ms: u64, out: &mut Vec<u8>) {
-        let Some((by, query)) = asked(query, Query::decode) else {
+        let Some((by, query)) = decode_request(query, Query::decode) else {
             return reply::<Figures>(Err(Refusal::Malformed), out);
         };
-        if let Err(refusal) = self.auth.may_ask(&by, &query, &self.mvcc) {
+        if let Err(refusal) = self.auth.check_query(&by, &query, &self.mvcc) {
             return reply::<Figures>(Err(refusal), out);
         }
         match query {
@@ -258,7 +258,7 @@ impl StateMachine for Service {
             Query::Hash(request) => reply(self.mvcc.hash(&request), out),
             Query::Auth(ask) => {
                 let header = header(self.mvcc.revision());
-                self.auth.answer(&ask, header, wall_ms, out);
+                self.auth.answer_query(&ask, header, wall_ms, out);
             }
             Query::Leases(request) => {
                 let (ids, next) = self.mvcc.leases(request.from);
@@ -300,10 +300,10 @@ impl StateMachine for Service {
         let now = Notice {
             revision: self.mvcc.revision(),
             bytes: self.mvcc.bytes(),
-            auth: self.auth.mark(),
+            auth: self.auth.auth_version(),
         };
-        if self.told != Some(now) {
-            self.told = Some(now);
+        if self.last_notice != Some(now) {
+            self.last_notice = Some(now);
             each(b"figures", &now.encode());
         }
     }
@@ -317,7 +317,7 @@ impl StateMachine for Service {
     }
 
     fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
-        if self.mvcc.has_ended_leases() {
+        if self.mvcc.has_expired_leases() {
             each(&Command::Expire.encode());
         }
         if self.mvcc.has_scrap() {
@@ -355,14 +355,14 @@ impl StateMachine for Service {
         self.mvcc.below().end_image();
         self.loading = None;
         self.mvcc.store_mut().begin_load()?;
-        self.loading = Some(Items::default());
+        self.loading = Some(ItemValidator::default());
         Ok(())
     }
 
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
         // The loaded image replaces the state only if everything succeeds.
         let mut items = self.loading.take().ok_or(LoadError::NotLoading)?;
-        if let Some((key, value)) = items.take(item)? {
+        if let Some((key, value)) = items.validate_item(item)? {
             let value = Bytes::copy_from_slice(value);
             self.mvcc.store_mut().load(key, value)?;
         }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{
     Auth,
-    messages::{AuthAsk, Credentials, auth_ask::What},
+    messages::{AuthQuery, Credentials, auth_ask::AuthQueryKind},
     rows::ROOT,
 };
 use crate::{
@@ -29,22 +29,26 @@ fn everything() -> Permission {
 }
 
 impl Auth {
-    /// Answers a query. The caller has checked that the user may make it ([`Auth::may_ask`]).
-    pub(crate) fn answer(
+    /// Answers a query. The caller has checked that the user may make it ([`Auth::check_query`]).
+    pub(crate) fn answer_query(
         &self,
-        ask: &AuthAsk,
+        ask: &AuthQuery,
         header: Option<ResponseHeader>,
         now_ms: u64,
         out: &mut Vec<u8>,
     ) {
-        match &ask.what {
+        match &ask.kind {
             None => reply::<Credentials>(Err(Refusal::Malformed), out),
-            Some(What::Credentials(name)) => reply(Ok(self.credentials(name, now_ms)), out),
+            Some(AuthQueryKind::Credentials(name)) => {
+                reply(Ok(self.credentials(name, now_ms)), out)
+            }
             // These queries only test a right, so passing the check above is the whole answer.
-            Some(What::Root(_) | What::Read(_) | What::Keep(_)) => {
+            Some(
+                AuthQueryKind::Root(_) | AuthQueryKind::Read(_) | AuthQueryKind::MayKeepAlive(_),
+            ) => {
                 reply(Ok(self.credentials("", now_ms).without_secrets()), out);
             }
-            Some(What::Status(_)) => {
+            Some(AuthQueryKind::Status(_)) => {
                 let answer = AuthStatusResponse {
                     header,
                     enabled: self.state.enabled,
@@ -52,20 +56,20 @@ impl Auth {
                 };
                 reply(Ok(answer), out);
             }
-            Some(What::Users(_)) => {
+            Some(AuthQueryKind::Users(_)) => {
                 let users = self.users.keys().cloned().collect();
                 reply(Ok(AuthUserListResponse { header, users }), out);
             }
-            Some(What::Roles(_)) => {
+            Some(AuthQueryKind::Roles(_)) => {
                 let roles = self.roles.keys().cloned().collect();
                 reply(Ok(AuthRoleListResponse { header, roles }), out);
             }
-            Some(What::User(name)) => {
+            Some(AuthQueryKind::User(name)) => {
                 let user = self.users.get(name).ok_or(Refusal::UserNotFound);
                 let roles = user.map(|user| user.roles.clone());
                 reply(roles.map(|roles| AuthUserGetResponse { header, roles }), out);
             }
-            Some(What::Role(name)) => {
+            Some(AuthQueryKind::Role(name)) => {
                 let role = self.roles.get(name).ok_or(Refusal::RoleNotFound);
                 let perm = role.map(|role| match &**name {
                     ROOT => vec![everything()],

@@ -37,7 +37,7 @@ pub struct BroughtRole {
     pub permissions: Vec<Permission>,
 }
 
-fn bounded(what: &str, count: usize, most: usize) -> Result<(), String> {
+fn check_count(what: &str, count: usize, most: usize) -> Result<(), String> {
     match count > most {
         true => Err(format!("it has {count} {what}, more than {most}")),
         false => Ok(()),
@@ -63,8 +63,8 @@ impl ImportedAuth {
         secret: &[u8; SECRET_BYTES],
         root_hash: Option<&str>,
     ) -> Result<Vec<Row>, String> {
-        bounded("users", self.users.len(), NAMES_MAX)?;
-        bounded("roles", self.roles.len(), NAMES_MAX)?;
+        check_count("users", self.users.len(), NAMES_MAX)?;
+        check_count("roles", self.roles.len(), NAMES_MAX)?;
         if self.revision >= u64::MAX / 2 {
             return Err("the revision of its users is beyond all bounds".to_owned());
         }
@@ -91,7 +91,7 @@ impl ImportedAuth {
             found.push(user.row(hash, revision)?);
         }
         let bytes = found.iter().map(|(key, row)| key.len() + row.len()).sum();
-        bounded("bytes of users and roles", bytes, AUTH_BYTES_MAX)?;
+        check_count("bytes of users and roles", bytes, AUTH_BYTES_MAX)?;
         Ok(found)
     }
 }
@@ -102,7 +102,7 @@ impl BroughtUser {
         let mut roles = self.roles.clone();
         roles.sort_unstable();
         roles.dedup();
-        bounded("roles of a user", roles.len(), USER_ROLES_MAX)?;
+        check_count("roles of a user", roles.len(), USER_ROLES_MAX)?;
         roles.iter().try_for_each(|role| named(role))?;
         let row = UserRow { hash: hash.to_owned(), roles, since: revision };
         Ok((rows::user(&self.name), row.encode_to_vec()))
@@ -113,7 +113,7 @@ impl BroughtRole {
     fn row(&self) -> Result<Row, String> {
         named(&self.name)?;
         let mut permissions = self.permissions.clone();
-        bounded("permissions of a role", permissions.len(), ROLE_PERMISSIONS_MAX)?;
+        check_count("permissions of a role", permissions.len(), ROLE_PERMISSIONS_MAX)?;
         let sane = |one: &Permission| is_range(one) && Type::try_from(one.perm_type).is_ok();
         if !permissions.iter().all(sane) {
             return Err(format!("a permission of the role '{}' is of no range of keys", self.name));

@@ -1,8 +1,8 @@
-//! The sender of a command or query (`By`), encoded ahead of the request.
+//! The sender of a command or query (`Sender`), encoded ahead of the request.
 
 /// The sender of a request, whose rights determine whether it is executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub enum Sender {
     /// A client that has not authenticated.
     #[default]
     Anonymous,
@@ -21,8 +21,8 @@ const USER: u8 = 0xfe;
 /// First byte of a node's own request, distinct from all kinds of commands and queries.
 const MEMBER: u8 = 0xff;
 
-impl By {
-    pub fn before(&self, bytes: Vec<u8>) -> Vec<u8> {
+impl Sender {
+    pub fn prepend_to(&self, bytes: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Anonymous => bytes,
             Self::Member => [&[MEMBER], &bytes[..]].concat(),
@@ -59,16 +59,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requesting_user_round_trips() {
-        let user = |name: &str| By::User { name: name.to_owned(), revision: 7 };
-        for by in [By::Anonymous, By::Member, user(""), user("ann"), user("Ünal")] {
-            let bytes = by.before(b"\x01rest".to_vec());
-            assert_eq!(By::split(&bytes), Some((by, &b"\x01rest"[..])));
+    fn who_asks_comes_back() {
+        let user = |name: &str| Sender::User { name: name.to_owned(), revision: 7 };
+        for by in [Sender::Anonymous, Sender::Member, user(""), user("ann"), user("Ünal")] {
+            let bytes = by.prepend_to(b"\x01rest".to_vec());
+            assert_eq!(Sender::split(&bytes), Some((by, &b"\x01rest"[..])));
         }
-        assert_eq!(By::split(b"\xfe123"), None);
-        assert_eq!(By::split(b"\xfe\0\0\0\0\0\0\0\x01\0\x05abc"), None);
-        assert_eq!(By::split(b"\xfe\0\0\0\0\0\0\0\x01\0\x01\xff"), None, "no text");
-        let long = user(&"x".repeat(70_000)).before(Vec::new());
-        assert_eq!(By::split(&long), Some((user(""), &[][..])));
+        assert_eq!(Sender::split(b"\xfe123"), None);
+        assert_eq!(Sender::split(b"\xfe\0\0\0\0\0\0\0\x01\0\x05abc"), None);
+        assert_eq!(Sender::split(b"\xfe\0\0\0\0\0\0\0\x01\0\x01\xff"), None, "no text");
+        let long = user(&"x".repeat(70_000)).prepend_to(Vec::new());
+        assert_eq!(Sender::split(&long), Some((user(""), &[][..])));
     }
 }

@@ -5,7 +5,7 @@ use prost::Message;
 
 use super::{
     Auth,
-    messages::{AuthChange, NewPassword, NewUser, auth_change::What},
+    messages::{AuthChange, NewPassword, NewUser, auth_change::AuthChangeKind},
     rows::{
         self, AUTH_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, RoleRow,
         SECRET_BYTES, STATE, USER_ROLES_MAX, UserRow, is_range,
@@ -17,10 +17,10 @@ use crate::{
         etcdserverpb::AuthRoleRevokePermissionRequest,
     },
     refusal::Refusal,
-    store::counted::Counted,
+    store::counted::CountedStore,
 };
 
-fn bounded(name: &str) -> Result<(), Refusal> {
+fn check_name_length(name: &str) -> Result<(), Refusal> {
     match name.len() > NAME_BYTES_MAX {
         true => Err(Refusal::AuthFull),
         false => Ok(()),
@@ -30,7 +30,7 @@ fn bounded(name: &str) -> Result<(), Refusal> {
 /// A change in progress, applied to both memory and the store.
 struct Changing<'c> {
     auth: &'c mut Auth,
-    store: &'c mut Counted,
+    store: &'c mut CountedStore,
 }
 
 impl Auth {
@@ -39,24 +39,24 @@ impl Auth {
     pub(crate) fn change(
         &mut self,
         change: AuthChange,
-        store: &mut Counted,
+        store: &mut CountedStore,
     ) -> Result<(), Refusal> {
         let mut changing = Changing { auth: self, store };
-        match change.what.ok_or(Refusal::Malformed)? {
-            What::Enable(secret) => changing.enable(secret),
-            What::Disable(_) => {
+        match change.kind.ok_or(Refusal::Malformed)? {
+            AuthChangeKind::Enable(secret) => changing.enable(secret),
+            AuthChangeKind::Disable(_) => {
                 changing.disable();
                 Ok(())
             }
-            What::UserAdd(user) => changing.user_add(user),
-            What::UserDelete(name) => changing.user_delete(&name),
-            What::Password(password) => changing.password(password),
-            What::UserGrant(grant) => changing.user_grant(&grant.user, grant.role),
-            What::UserRevoke(revoke) => changing.user_revoke(&revoke.name, &revoke.role),
-            What::RoleAdd(name) => changing.role_add(name),
-            What::RoleDelete(name) => changing.role_delete(&name),
-            What::RoleGrant(grant) => changing.role_grant(&grant.name, grant.perm),
-            What::RoleRevoke(revoke) => changing.role_revoke(&revoke),
+            AuthChangeKind::UserAdd(user) => changing.user_add(user),
+            AuthChangeKind::UserDelete(name) => changing.user_delete(&name),
+            AuthChangeKind::Password(password) => changing.password(password),
+            AuthChangeKind::UserGrant(grant) => changing.user_grant(&grant.user, grant.role),
+            AuthChangeKind::UserRevoke(revoke) => changing.user_revoke(&revoke.name, &revoke.role),
+            AuthChangeKind::RoleAdd(name) => changing.role_add(name),
+            AuthChangeKind::RoleDelete(name) => changing.role_delete(&name),
+            AuthChangeKind::RoleGrant(grant) => changing.role_grant(&grant.name, grant.perm),
+            AuthChangeKind::RoleRevoke(revoke) => changing.role_revoke(&revoke),
         }
     }
 }
@@ -67,14 +67,14 @@ impl Changing<'_> {
     }
 
     /// Increments the auth revision, which invalidates earlier authentication checks.
-    fn moved(&mut self) {
+    fn increment_revision(&mut self) {
         self.auth.state.revision += 1;
         self.auth.joined.get_mut().clear();
         self.put_state();
     }
 
     /// Checks that the rows may grow by `more` bytes.
-    fn has_room(&self, more: usize) -> Result<(), Refusal> {
+    fn check_space(&self, more: usize) -> Result<(), Refusal> {
         match self.auth.bytes.saturating_add(more) > AUTH_BYTES_MAX {
             true => Err(Refusal::AuthFull),
             false => Ok(()),
@@ -85,7 +85,7 @@ impl Changing<'_> {
         let length = |row: &UserRow| name.len() + row.encoded_len();
         let old = self.auth.users.get(name).map_or(0, length);
         let new = row.as_ref().map_or(0, length);
-        self.has_room(new.saturating_sub(old))?;
+        self.check_space(new.saturating_sub(old))?;
         self.auth.bytes = self.auth.bytes.saturating_sub(old) + new;
         match row {
             Some(row) => {
@@ -104,7 +104,7 @@ impl Changing<'_> {
         let length = |row: &RoleRow| name.len() + row.encoded_len();
         let old = self.auth.roles.get(name).map_or(0, length);
         let new = row.as_ref().map_or(0, length);
-        self.has_room(new.saturating_sub(old))?;
+        self.check_space(new.saturating_sub(old))?;
         self.auth.bytes = self.auth.bytes.saturating_sub(old) + new;
         match row {
             Some(row) => {
@@ -149,7 +149,7 @@ impl Changing<'_> {
     fn disable(&mut self) {
         if self.auth.state.enabled {
             self.auth.state.enabled = false;
-            self.moved();
+            self.increment_revision();
         }
     }
 
@@ -157,7 +157,7 @@ impl Changing<'_> {
         if name.is_empty() {
             return Err(Refusal::UserEmpty);
         }
-        bounded(&name)?;
+        check_name_length(&name)?;
         if self.auth.users.contains_key(&name) {
             return Err(Refusal::UserAlreadyExists);
         }
@@ -166,7 +166,7 @@ impl Changing<'_> {
         }
         let row = UserRow { hash, roles: Vec::new(), since: self.auth.state.revision + 1 };
         self.set_user(&name, Some(row))?;
-        self.moved();
+        self.increment_revision();
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl Changing<'_> {
         }
         self.user(name)?;
         self.set_user(name, None)?;
-        self.moved();
+        self.increment_revision();
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl Changing<'_> {
         }
         row.since = self.auth.state.revision + 1;
         self.set_user(&name, Some(row))?;
-        self.moved();
+        self.increment_revision();
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Changing<'_> {
         }
         row.roles.insert(at, role);
         self.set_user(name, Some(row))?;
-        self.moved();
+        self.increment_revision();
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl Changing<'_> {
             return Err(Refusal::RoleNotGranted);
         }
         self.set_user(name, Some(row))?;
-        self.moved();
+        self.increment_revision();
         Ok(())
     }
 
@@ -228,7 +228,7 @@ impl Changing<'_> {
         if name.is_empty() {
             return Err(Refusal::RoleEmpty);
         }
-        bounded(&name)?;
+        check_name_length(&name)?;
         if self.auth.roles.contains_key(&name) {
             return Err(Refusal::RoleAlreadyExists);
         }
@@ -236,7 +236,7 @@ impl Changing<'_> {
             return Err(Refusal::AuthFull);
         }
         self.set_role(&name, Some(RoleRow::default()))?;
-        self.moved();
+        self.increment_revision();
         Ok(())
     }
 
@@ -253,7 +253,7 @@ impl Changing<'_> {
             row.roles.retain(|role| role != name);
             self.set_user(&user, Some(row))?;
         }
-        self.moved();
+        self.increment_revision();
         Ok(())
     }
 
@@ -279,7 +279,7 @@ impl Changing<'_> {
             Err(at) => row.permissions.insert(at, permission),
         }
         self.set_role(name, Some(row))?;
-        self.moved();
+        self.increment_revision();
         Ok(())
     }
 
@@ -291,7 +291,7 @@ impl Changing<'_> {
             return Err(Refusal::PermissionNotGranted);
         }
         self.set_role(&revoke.role, Some(row))?;
-        self.moved();
+        self.increment_revision();
         Ok(())
     }
 }

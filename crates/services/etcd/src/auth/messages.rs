@@ -6,9 +6,9 @@ use prost::Message;
 use crate::proto::etcdserverpb::WatchCreateRequest;
 
 #[derive(Clone, PartialEq, Message)]
-pub struct AuthAsk {
-    #[prost(oneof = "auth_ask::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
-    pub what: Option<auth_ask::What>,
+pub struct AuthQuery {
+    #[prost(oneof = "auth_ask::AuthQueryKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub kind: Option<auth_ask::AuthQueryKind>,
 }
 
 /// Ranges that a client wants to read.
@@ -24,7 +24,7 @@ pub mod auth_ask {
 
     /// Kind of query, with its argument.
     #[derive(Clone, PartialEq, prost::Oneof)]
-    pub enum What {
+    pub enum AuthQueryKind {
         /// Request the data for authenticating this user.
         #[prost(string, tag = "1")]
         Credentials(String),
@@ -36,7 +36,7 @@ pub mod auth_ask {
         Read(Ranges),
         /// Check that the sender may keep this lease alive.
         #[prost(int64, tag = "4")]
-        Keep(i64),
+        MayKeepAlive(i64),
         /// Request the state of auth.
         #[prost(bool, tag = "5")]
         Status(bool),
@@ -81,8 +81,8 @@ pub struct Credentials {
 /// A change of auth, users, roles or permissions.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthChange {
-    #[prost(oneof = "auth_change::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
-    pub what: Option<auth_change::What>,
+    #[prost(oneof = "auth_change::AuthChangeKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    pub kind: Option<auth_change::AuthChangeKind>,
 }
 
 pub mod auth_change {
@@ -98,7 +98,7 @@ pub mod auth_change {
 
     /// Kind of change, with its argument.
     #[derive(Clone, PartialEq, prost::Oneof)]
-    pub enum What {
+    pub enum AuthChangeKind {
         /// Enable auth, with the key that signs tokens.
         #[prost(bytes = "bytes", tag = "1")]
         Enable(Bytes),

@@ -20,12 +20,12 @@ use std::{cell::RefCell, collections::BTreeMap, ops::ControlFlow, sync::Arc};
 use prost::{DecodeError, Message as _};
 use quorate::LoadError;
 
-pub(crate) use self::rows::is_place;
+pub(crate) use self::rows::is_valid_entry;
 pub use self::{
     bring::{BroughtRole, BroughtUser, ImportedAuth},
-    by::By,
+    by::Sender,
     messages::{
-        AuthAsk, AuthChange, Credentials, NewPassword, NewUser, Ranges, auth_ask, auth_change,
+        AuthChange, AuthQuery, Credentials, NewPassword, NewUser, Ranges, auth_ask, auth_change,
     },
     rows::{
         AUTH_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, SECRET_BYTES,
@@ -44,7 +44,7 @@ const JOINED_MAX: usize = 1000;
 /// Version of the auth state; a later version compares greater. Enabling auth changes only
 /// `enabled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark {
+pub struct AuthVersion {
     /// Incremented by every change of users or roles.
     pub revision: u64,
     /// Set if auth is enabled, so that requests need a user.
@@ -78,10 +78,14 @@ const MALFORMED: LoadError =
     LoadError::Malformed("users, roles and permissions contradict each other");
 
 /// A callback that receives the name and value of a row.
-type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
+type VisitAuthRow<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
 
 /// Passes the name and value of each row in a range to a callback.
-fn each(store: &dyn Store, [from, to]: [&[u8]; 2], take: &mut Take<'_>) -> Result<(), LoadError> {
+fn visit_rows(
+    store: &dyn Store,
+    [from, to]: [&[u8]; 2],
+    take: &mut VisitAuthRow<'_>,
+) -> Result<(), LoadError> {
     let mut outcome = Ok(());
     store.scan(from, to, &mut |place, row| {
         let taken = rows::name(place).is_some_and(|name| take(name, row).is_ok());
@@ -103,12 +107,12 @@ impl Auth {
             auth.state = StateRow::decode(state).map_err(|_| MALFORMED)?;
         }
         let (users, roles, bytes) = (&mut auth.users, &mut auth.roles, &mut auth.bytes);
-        each(store, USERS_RANGE, &mut |name, row| {
+        visit_rows(store, USERS_RANGE, &mut |name, row| {
             *bytes += name.len() + row.len();
             users.insert(name.to_owned(), UserRow::decode(row)?);
             Ok(())
         })?;
-        each(store, ROLES_RANGE, &mut |name, row| {
+        visit_rows(store, ROLES_RANGE, &mut |name, row| {
             *bytes += name.len() + row.len();
             roles.insert(name.to_owned(), RoleRow::decode(row)?);
             Ok(())
@@ -131,7 +135,7 @@ impl Auth {
         })
     }
 
-    pub const fn mark(&self) -> Mark {
-        Mark { revision: self.state.revision, enabled: self.state.enabled }
+    pub const fn auth_version(&self) -> AuthVersion {
+        AuthVersion { revision: self.state.revision, enabled: self.state.enabled }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Auth, JOINED_MAX,
-    by::By,
-    messages::{AuthAsk, auth_ask::What},
+    by::Sender,
+    messages::{AuthQuery, auth_ask::AuthQueryKind},
     rows::{ROOT, UserRow},
     spans::{Rights, Spans},
 };
@@ -32,50 +32,50 @@ fn is_root(user: &UserRow) -> bool {
 
 impl Auth {
     /// Returns the user that sent a request while auth is enabled; `None` for a node.
-    fn user_of<'b>(&self, by: &'b By) -> Result<Option<&'b str>, Refusal> {
+    fn authenticated_user<'b>(&self, by: &'b Sender) -> Result<Option<&'b str>, Refusal> {
         match by {
-            By::Member => Ok(None),
-            By::Anonymous => Err(Refusal::UserEmpty),
-            By::User { name, revision } if *revision == self.state.revision => Ok(Some(name)),
-            By::User { revision, .. } if *revision < self.state.revision => {
+            Sender::Member => Ok(None),
+            Sender::Anonymous => Err(Refusal::UserEmpty),
+            Sender::User { name, revision } if *revision == self.state.revision => Ok(Some(name)),
+            Sender::User { revision, .. } if *revision < self.state.revision => {
                 Err(Refusal::AuthOldRevision)
             }
-            By::User { .. } => Err(Refusal::AuthBehind),
+            Sender::User { .. } => Err(Refusal::AuthOutdated),
         }
     }
 
     /// Returns whether auth is disabled, so that no user is needed. Refuses a request that another
     /// node admitted under a newer auth state than this one's.
-    fn is_open(&self, by: &By) -> Result<bool, Refusal> {
+    fn is_open(&self, by: &Sender) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),
-            By::User { revision, .. } if *revision >= self.state.revision => {
-                Err(Refusal::AuthBehind)
+            Sender::User { revision, .. } if *revision >= self.state.revision => {
+                Err(Refusal::AuthOutdated)
             }
             _ => Ok(true),
         }
     }
 
-    fn admit(&self, by: &By) -> Result<Admitted, Refusal> {
+    fn admit_sender(&self, by: &Sender) -> Result<Admitted, Refusal> {
         if self.is_open(by)? {
             return Ok(Admitted::All);
         }
-        let Some(name) = self.user_of(by)? else {
+        let Some(name) = self.authenticated_user(by)? else {
             return Ok(Admitted::All);
         };
         let user = self.users.get(name).ok_or(Refusal::PermissionDenied)?;
         Ok(match is_root(user) {
             true => Admitted::All,
-            false => Admitted::Ranges(self.rights_of(name, user)),
+            false => Admitted::Ranges(self.merged_rights_of(name, user)),
         })
     }
 
     /// Requires the `root` role, if auth is enabled.
-    pub(super) fn needs_root(&self, by: &By) -> Result<(), Refusal> {
+    pub(super) fn needs_root(&self, by: &Sender) -> Result<(), Refusal> {
         if self.is_open(by)? {
             return Ok(());
         }
-        let Some(name) = self.user_of(by)? else {
+        let Some(name) = self.authenticated_user(by)? else {
             return Ok(());
         };
         match self.users.get(name) {
@@ -86,17 +86,17 @@ impl Auth {
     }
 
     /// Requires an authenticated user, whichever it is.
-    fn needs_user(&self, by: &By) -> Result<(), Refusal> {
+    fn needs_user(&self, by: &Sender) -> Result<(), Refusal> {
         match self.is_open(by)? {
             true => Ok(()),
-            false => self.user_of(by).map(drop),
+            false => self.authenticated_user(by).map(drop),
         }
     }
 
     /// Requires a node, if auth is enabled.
-    fn needs_member(&self, by: &By) -> Result<(), Refusal> {
+    fn needs_member(&self, by: &Sender) -> Result<(), Refusal> {
         match by {
-            By::Member => Ok(()),
+            Sender::Member => Ok(()),
             _ if self.is_open(by)? => Ok(()),
             _ => Err(Refusal::PermissionDenied),
         }
@@ -105,7 +105,7 @@ impl Auth {
     /// Requires the `root` role, unless the user queries only itself or one of its own roles.
     pub(super) fn needs_own(
         &self,
-        by: &By,
+        by: &Sender,
         is_own: impl FnOnce(&str, &UserRow) -> bool,
     ) -> Result<(), Refusal> {
         let denied = match self.needs_root(by) {
@@ -113,7 +113,7 @@ impl Auth {
             other => return other,
         };
         let own = match by {
-            By::User { name, .. } => self.users.get(name).map(|user| is_own(name, user)),
+            Sender::User { name, .. } => self.users.get(name).map(|user| is_own(name, user)),
             _ => None,
         };
         match own {
@@ -122,7 +122,7 @@ impl Auth {
         }
     }
 
-    fn rights_of(&self, name: &str, user: &UserRow) -> Arc<Rights> {
+    fn merged_rights_of(&self, name: &str, user: &UserRow) -> Arc<Rights> {
         let mut joined = self.joined.borrow_mut();
         if let Some(rights) = joined.get(name) {
             return Arc::clone(rights);
@@ -133,7 +133,7 @@ impl Auth {
             let some = all.iter().filter(move |one| {
                 wanted.into_iter().any(|wanted| one.perm_type == i32::from(wanted))
             });
-            Spans::of(some.map(|one| (&*one.key, &*one.range_end)))
+            Spans::merge_ranges(some.map(|one| (&*one.key, &*one.range_end)))
         };
         let rights = Arc::new(Rights {
             reads: that([Type::Read, Type::Readwrite]),
@@ -147,16 +147,16 @@ impl Auth {
     }
 
     /// Checks that the sender may execute a command in the current state.
-    pub(crate) fn may(&self, by: &By, command: &Command, mvcc: &Mvcc) -> Result<(), Refusal> {
+    pub(crate) fn may(&self, by: &Sender, command: &Command, mvcc: &Mvcc) -> Result<(), Refusal> {
         match command {
-            Command::Put(put) => self.admit(by)?.put(put, mvcc),
-            Command::Delete(delete) => self.admit(by)?.delete(delete),
-            Command::Txn(txn) => self.admit(by)?.txn(txn, mvcc),
+            Command::Put(put) => self.admit_sender(by)?.put(put, mvcc),
+            Command::Delete(delete) => self.admit_sender(by)?.delete(delete),
+            Command::Txn(txn) => self.admit_sender(by)?.txn(txn, mvcc),
             Command::Compact(_) | Command::Alarm(_) | Command::Auth(_) => self.needs_root(by),
             Command::Grant(_) => self.needs_user(by),
             Command::Revoke(revoke) => {
                 self.needs_user(by)?;
-                self.admit(by)?.touch(revoke.id, mvcc)
+                self.admit_sender(by)?.check_lease_write(revoke.id, mvcc)
             }
             // Each node has checked this for its own clients, but perhaps under an earlier state of
             // auth.
@@ -171,50 +171,65 @@ impl Auth {
     }
 
     /// Checks that the sender may make a query in the current state.
-    pub(crate) fn may_ask(&self, by: &By, query: &Query, mvcc: &Mvcc) -> Result<(), Refusal> {
+    pub(crate) fn check_query(
+        &self,
+        by: &Sender,
+        query: &Query,
+        mvcc: &Mvcc,
+    ) -> Result<(), Refusal> {
         match query {
             Query::Page(page) => {
                 let range = page.request.as_ref().ok_or(Refusal::Malformed)?;
-                self.admit(by)?.read(&range.key, &range.range_end)
+                self.admit_sender(by)?.read(&range.key, &range.range_end)
             }
-            Query::Txn(txn) => self.admit(by)?.txn(txn, mvcc),
+            Query::Txn(txn) => self.admit_sender(by)?.txn(txn, mvcc),
             // Every response contains the revision anyway.
             Query::Figures => Ok(()),
             Query::Events(_) => self.needs_member(by),
-            Query::Lease(lease) if lease.keys => self.admit(by)?.look(lease.id, mvcc),
+            Query::Lease(lease) if lease.keys => {
+                self.admit_sender(by)?.check_lease_read(lease.id, mvcc)
+            }
             Query::Lease(_) | Query::Alarms(_) => self.needs_user(by),
             Query::Leases(leases) => {
-                let admitted = self.admit(by)?;
+                let admitted = self.admit_sender(by)?;
                 let (ids, _) = mvcc.leases(leases.from);
-                ids.into_iter().try_for_each(|id| admitted.look(id, mvcc))
+                ids.into_iter().try_for_each(|id| admitted.check_lease_read(id, mvcc))
             }
             Query::Hash(_) => self.needs_root(by),
-            Query::Auth(ask) => self.may_ask_auth(by, ask, mvcc),
+            Query::Auth(ask) => self.check_auth_query(by, ask, mvcc),
         }
     }
 
-    fn may_ask_auth(&self, by: &By, ask: &AuthAsk, mvcc: &Mvcc) -> Result<(), Refusal> {
-        match ask.what.as_ref().ok_or(Refusal::Malformed)? {
-            What::Credentials(_) => self.needs_member(by),
-            What::Root(_) => self.needs_root(by),
-            What::Read(ranges) => {
-                let admitted = self.admit(by)?;
+    fn check_auth_query(&self, by: &Sender, ask: &AuthQuery, mvcc: &Mvcc) -> Result<(), Refusal> {
+        match ask.kind.as_ref().ok_or(Refusal::Malformed)? {
+            AuthQueryKind::Credentials(_) => self.needs_member(by),
+            AuthQueryKind::Root(_) => self.needs_root(by),
+            AuthQueryKind::Read(ranges) => {
+                let admitted = self.admit_sender(by)?;
                 let mut ranges = ranges.ranges.iter();
                 ranges.try_for_each(|range| admitted.read(&range.key, &range.range_end))
             }
-            What::Keep(lease) => self.admit(by)?.touch(*lease, mvcc),
-            What::Status(_) | What::Users(_) | What::Roles(_) => self.needs_root(by),
-            What::User(user) => self.needs_own(by, |name, _| name == user),
-            What::Role(role) => self.needs_own(by, |_, user| user.roles.contains(role)),
+            AuthQueryKind::MayKeepAlive(lease) => {
+                self.admit_sender(by)?.check_lease_write(*lease, mvcc)
+            }
+            AuthQueryKind::Status(_) | AuthQueryKind::Users(_) | AuthQueryKind::Roles(_) => {
+                self.needs_root(by)
+            }
+            AuthQueryKind::User(user) => self.needs_own(by, |name, _| name == user),
+            AuthQueryKind::Role(role) => self.needs_own(by, |_, user| user.roles.contains(role)),
         }
     }
 }
 
 impl Admitted {
-    fn covers(&self, which: impl FnOnce(&Rights) -> &Spans, keys: Keys<'_>) -> Result<(), Refusal> {
+    fn check_coverage(
+        &self,
+        which: impl FnOnce(&Rights) -> &Spans,
+        keys: Keys<'_>,
+    ) -> Result<(), Refusal> {
         match self {
             Self::All => Ok(()),
-            Self::Ranges(rights) if which(rights).cover(keys) => Ok(()),
+            Self::Ranges(rights) if which(rights).covers_keys(keys) => Ok(()),
             Self::Ranges(_) => Err(Refusal::PermissionDenied),
         }
     }
@@ -222,11 +237,11 @@ impl Admitted {
     fn read(&self, key: &[u8], range_end: &[u8]) -> Result<(), Refusal> {
         // A watch without a key covers all keys.
         let key = if key.is_empty() { &[0] } else { key };
-        self.covers(|rights| &rights.reads, Keys::of(key, range_end))
+        self.check_coverage(|rights| &rights.reads, Keys::from_range(key, range_end))
     }
 
     fn write(&self, key: &[u8], range_end: &[u8]) -> Result<(), Refusal> {
-        self.covers(|rights| &rights.writes, Keys::of(key, range_end))
+        self.check_coverage(|rights| &rights.writes, Keys::from_range(key, range_end))
     }
 
     /// Requires that the spans of `which` cover all keys of a lease.
@@ -243,19 +258,19 @@ impl Admitted {
             return Ok(());
         }
         let mut gaps = which(rights).gaps();
-        match gaps.any(|(from, to)| mvcc.has_key_in(id, from, to)) {
+        match gaps.any(|(from, to)| mvcc.lease_has_key(id, from, to)) {
             true => Err(Refusal::PermissionDenied),
             false => Ok(()),
         }
     }
 
     /// Requires write access to all keys of a lease, because they are deleted when it ends.
-    fn touch(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
+    fn check_lease_write(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.writes, id, mvcc)
     }
 
     /// Requires read access to all keys of a lease, because the response lists them.
-    fn look(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
+    fn check_lease_read(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.reads, id, mvcc)
     }
 
@@ -263,7 +278,7 @@ impl Admitted {
         self.write(&put.key, &[])?;
         if put.lease != 0 {
             // A user who may attach a key could keep the lease alive, and with it all its keys.
-            self.touch(put.lease, mvcc)?;
+            self.check_lease_write(put.lease, mvcc)?;
         }
         match put.prev_kv {
             true => self.read(&put.key, &[]),

@@ -87,7 +87,7 @@ pub(super) fn is_range(permission: &Permission) -> bool {
 }
 
 /// Returns whether this release could have written the entry.
-pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
+pub(crate) fn is_valid_entry(place: &[u8], value: &[u8]) -> bool {
     let named = || name(place).is_some_and(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
     match place.first() {
         Some(&USERS) => named() && UserRow::decode(value).is_ok(),

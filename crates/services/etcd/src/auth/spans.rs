@@ -19,7 +19,7 @@ pub(super) struct Rights {
 /// Returns the span of a permission: a single key without a range end, unbounded with a range end
 /// of one zero byte.
 fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
-    match Keys::of(key, range_end) {
+    match Keys::from_range(key, range_end) {
         Keys::One(key) => Some((key.into(), Some([key, &[0]].concat().into()))),
         Keys::Span(from, None) => Some((from.into(), None)),
         Keys::Span(from, Some(to)) => (from < to).then(|| (from.into(), Some(to.into()))),
@@ -28,7 +28,7 @@ fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
 
 impl Spans {
     /// Merges ranges, each given as a key and a range end.
-    pub(super) fn of<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
+    pub(super) fn merge_ranges<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
         let spans = ranges.into_iter().filter_map(|(key, end)| span(key, end));
         let mut spans: Vec<Span> = spans.collect();
         spans.sort();
@@ -50,7 +50,7 @@ impl Spans {
     }
 
     /// Returns whether all of `keys` are covered. An empty range counts as its start key.
-    pub(super) fn cover(&self, keys: Keys<'_>) -> bool {
+    pub(super) fn covers_keys(&self, keys: Keys<'_>) -> bool {
         let from = match keys {
             Keys::One(from) | Keys::Span(from, _) => from,
         };
@@ -96,7 +96,7 @@ mod tests {
             usize::try_from(seed >> 33).unwrap() % below
         };
         let contains =
-            |(from, end): &(Vec<u8>, Vec<u8>), key: &[u8]| Keys::of(from, end).contain(key);
+            |(from, end): &(Vec<u8>, Vec<u8>), key: &[u8]| Keys::from_range(from, end).contain(key);
         for _ in 0..5000 {
             let mut some = |with_open: bool| {
                 let from = keys[next(keys.len())].clone();
@@ -108,9 +108,9 @@ mod tests {
                 (from, end)
             };
             let parts: Vec<_> = (0..4).map(|_| some(true)).collect();
-            let spans = Spans::of(parts.iter().map(|(from, end)| (&from[..], &end[..])));
+            let spans = Spans::merge_ranges(parts.iter().map(|(from, end)| (&from[..], &end[..])));
             let (from, end) = some(true);
-            let asked = Keys::of(&from, &end);
+            let asked = Keys::from_range(&from, &end);
             let within: Vec<_> = probes.iter().filter(|key| asked.contain(key)).collect();
             if !within.is_empty() {
                 // Other keys follow the last one.
@@ -119,28 +119,28 @@ mod tests {
                     within.into_iter().chain(Some(&last).filter(|last| asked.contain(last)));
                 let expected =
                     within.into_iter().all(|key| parts.iter().any(|part| contains(part, key)));
-                assert_eq!(spans.cover(asked), expected, "{asked:?} of {parts:?}");
+                assert_eq!(spans.covers_keys(asked), expected, "{asked:?} of {parts:?}");
             }
             for key in &probes {
                 let gap = spans.gaps().any(|(from, to)| Keys::Span(from, to).contain(key));
-                assert_eq!(gap, !spans.cover(Keys::One(key)), "{key:?} of {parts:?}");
+                assert_eq!(gap, !spans.covers_keys(Keys::One(key)), "{key:?} of {parts:?}");
             }
         }
     }
 
     #[test]
-    fn inverted_spans_cover_no_key() {
-        let none = Spans::of([(&b"b"[..], &b"a"[..])]);
+    fn what_covers_nothing_covers_nothing() {
+        let none = Spans::merge_ranges([(&b"b"[..], &b"a"[..])]);
         assert_eq!(none, Spans::default());
-        assert!(!none.cover(Keys::One(b"a")));
+        assert!(!none.covers_keys(Keys::One(b"a")));
         assert_eq!(none.gaps().collect::<Vec<_>>(), [(&b""[..], None)]);
-        let all = Spans::of([(&b""[..], &b"\0"[..])]);
-        assert!(all.cover(Keys::Span(b"\0", None)));
+        let all = Spans::merge_ranges([(&b""[..], &b"\0"[..])]);
+        assert!(all.covers_keys(Keys::Span(b"\0", None)));
         assert_eq!(all.gaps().collect::<Vec<_>>(), [(&b""[..], Some(&b""[..]))]);
-        let some = Spans::of([(&b"a"[..], &b"b"[..])]);
-        assert!(!some.cover(Keys::Span(b"a", None)));
-        assert!(!some.cover(Keys::Span(b"a", Some(b"b\0"))));
-        assert!(some.cover(Keys::Span(b"a\0", Some(b"b"))));
-        assert!(!some.cover(Keys::One(b"b")));
+        let some = Spans::merge_ranges([(&b"a"[..], &b"b"[..])]);
+        assert!(!some.covers_keys(Keys::Span(b"a", None)));
+        assert!(!some.covers_keys(Keys::Span(b"a", Some(b"b\0"))));
+        assert!(some.covers_keys(Keys::Span(b"a\0", Some(b"b"))));
+        assert!(!some.covers_keys(Keys::One(b"b")));
     }
 }

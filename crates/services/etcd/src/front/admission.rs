@@ -13,7 +13,7 @@ use super::{
     token::{Signed, Statement},
 };
 use crate::{
-    auth::{AuthAsk, By, Credentials, Mark, auth_ask},
+    auth::{AuthQuery, AuthVersion, Credentials, Sender, auth_ask},
     command::Query,
 };
 
@@ -22,15 +22,15 @@ impl ReplicaAccess {
     /// ([access-2]).
     pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Requester, Status> {
         let asker = Requester::of(request);
-        self.allow_again(&asker, needed)?;
+        self.recheck_role(&asker, needed)?;
         Ok(asker)
     }
 
     /// Repeats the check of [`Self::allow`] for an open stream.
-    pub(super) fn allow_again(&self, asker: &Requester, needed: Role) -> Result<(), Status> {
+    pub(super) fn recheck_role(&self, asker: &Requester, needed: Role) -> Result<(), Status> {
         match asker {
             Requester::Member => Ok(()),
-            Requester::Client(client) => self.allow_who(&client.who, needed),
+            Requester::Client(client) => self.check_identity(&client.who, needed),
         }
     }
 
@@ -44,39 +44,39 @@ impl ReplicaAccess {
         name: &str,
         freshness: Freshness,
     ) -> Result<Credentials, Status> {
-        let what = Some(auth_ask::What::Credentials(name.to_owned()));
-        let query = Query::Auth(AuthAsk { what });
-        let asked = self.query_once(&By::Member, &query, freshness);
+        let what = Some(auth_ask::AuthQueryKind::Credentials(name.to_owned()));
+        let query = Query::Auth(AuthQuery { kind: what });
+        let asked = self.query_once(&Sender::Member, &query, freshness);
         let (credentials, _): (Credentials, _) = asked.await?;
-        self.gate.reach(credentials.mark());
+        self.gate.advance_auth_version(credentials.auth_version());
         Ok(credentials)
     }
 
-    async fn mark(&self) -> Result<Mark, Status> {
-        let known = *self.gate.mark.borrow();
+    async fn current_auth_version(&self) -> Result<AuthVersion, Status> {
+        let known = *self.gate.auth_version.borrow();
         match known {
             Some(mark) => Ok(mark),
-            None => Ok(self.credentials("").await?.mark()),
+            None => Ok(self.credentials("").await?.auth_version()),
         }
     }
 
     /// Returns whether auth is disabled, according to this node's local state.
     pub(super) async fn is_open(&self) -> Result<bool, Status> {
-        Ok(!self.mark().await?.enabled)
+        Ok(!self.current_auth_version().await?.enabled)
     }
 
     /// Returns the identity of a sender, according to this node's local state.
-    pub(super) async fn by(&self, asker: &Requester) -> Result<By, Status> {
+    pub(super) async fn identify_sender(&self, asker: &Requester) -> Result<Sender, Status> {
         let Requester::Client(client) = asker else {
-            return Ok(By::Member);
+            return Ok(Sender::Member);
         };
-        let mark = self.mark().await?;
+        let mark = self.current_auth_version().await?;
         if !mark.enabled {
-            return Ok(By::Anonymous);
+            return Ok(Sender::Anonymous);
         }
-        match self.known(client, mark).await? {
-            Some(known) => Ok(known.by()),
-            None => Ok(client.certified.as_ref().map_or(By::Anonymous, |name| By::User {
+        match self.authenticated_user(client, mark).await? {
+            Some(known) => Ok(known.as_sender()),
+            None => Ok(client.certified.as_ref().map_or(Sender::Anonymous, |name| Sender::User {
                 name: (**name).to_owned(),
                 revision: mark.revision,
             })),
@@ -84,10 +84,10 @@ impl ReplicaAccess {
     }
 
     /// Returns the user that the client's token identifies, if it sent one.
-    async fn known(
+    async fn authenticated_user(
         &self,
         client: &Client,
-        mark: Mark,
+        mark: AuthVersion,
     ) -> Result<Option<AuthenticatedUser>, Status> {
         match (&client.fixed_identity, &client.token) {
             (Some(known), _) => self.still(known, mark).await.map(Some),
@@ -101,9 +101,9 @@ impl ReplicaAccess {
     async fn still(
         &self,
         known: &AuthenticatedUser,
-        mark: Mark,
+        mark: AuthVersion,
     ) -> Result<AuthenticatedUser, Status> {
-        if known.mark == mark {
+        if known.auth_version == mark {
             return Ok(known.clone());
         }
         let now = self.credentials(&known.name).await?;
@@ -114,14 +114,20 @@ impl ReplicaAccess {
         }
     }
 
-    async fn session(&self, token: &Arc<str>, mark: Mark) -> Result<AuthenticatedUser, Status> {
-        match self.gate.recall(token, Instant::now()) {
-            Some(known) if known.mark == mark => Ok(known),
+    async fn session(
+        &self,
+        token: &Arc<str>,
+        mark: AuthVersion,
+    ) -> Result<AuthenticatedUser, Status> {
+        match self.gate.find_session(token, Instant::now()) {
+            Some(known) if known.auth_version == mark => Ok(known),
             Some(known) => {
                 let still = self.still(&known, mark).await;
                 match &still {
                     Ok(still) => self.gate.renew(token, still.clone()),
-                    Err(error) if errors::is_invalid_token(error) => self.gate.forget(token),
+                    Err(error) if errors::is_invalid_token(error) => {
+                        self.gate.remove_session(token)
+                    }
                     Err(_) => {}
                 }
                 still
@@ -131,7 +137,7 @@ impl ReplicaAccess {
                     Tokens::Simple => (self.stated(token).await?, None),
                     Tokens::Jwt(jwt) => self.claimed(jwt, token).await?,
                 };
-                self.gate.remember(token, known.clone(), Instant::now(), ends);
+                self.gate.add_session(token, known.clone(), Instant::now(), ends);
                 Ok(known)
             }
         }
@@ -142,7 +148,7 @@ impl ReplicaAccess {
         let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
         let name = &signed.statement.name;
         let now = self.credentials(name).await?;
-        match signed.holds(&now, self.cluster()) {
+        match signed.is_valid(&now, self.cluster()) {
             true => Ok(AuthenticatedUser::of(name, &now)),
             false => Err(errors::invalid_token()),
         }
@@ -161,7 +167,7 @@ impl ReplicaAccess {
             let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
             now = freshest.await?;
         }
-        if !claims.hold(&now) {
+        if !claims.are_current(&now) {
             return Err(errors::invalid_token());
         }
         let known = AuthenticatedUser::of(&claims.username, &now);
@@ -174,9 +180,9 @@ impl ReplicaAccess {
         let Requester::Client(client) = asker else {
             return Ok(Requester::Member);
         };
-        let mark = self.mark().await?;
+        let mark = self.current_auth_version().await?;
         let stays = match mark.enabled {
-            true => self.known(client, mark).await?,
+            true => self.authenticated_user(client, mark).await?,
             false => None,
         };
         Ok(Requester::Client(Client {
@@ -188,7 +194,7 @@ impl ReplicaAccess {
     /// Issues a token for a user whose password was verified against the credentials `now`.
     pub(super) fn token(&self, name: &str, now: &Credentials) -> Result<String, Status> {
         if let Tokens::Jwt(jwt) = &self.tokens {
-            let signed = jwt.sign(name, now.revision);
+            let signed = jwt.sign_login(name, now.revision);
             let signed = signed.ok_or_else(errors::verify_only)?;
             return signed.map_err(|error| Status::internal(format!("etcdserver: {error}")));
         }
@@ -196,7 +202,7 @@ impl ReplicaAccess {
             name: name.to_owned(),
             since: now.since,
             epoch: now.epoch,
-            at_ms: now.now_ms,
+            login_ms: now.now_ms,
         };
         let token = statement.sign(&now.secret, self.cluster());
         token.ok_or_else(|| Status::internal("etcdserver: there is no key to sign a token with"))

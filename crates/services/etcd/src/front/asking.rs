@@ -53,7 +53,7 @@ pub(super) enum Freshness {
 }
 
 impl Freshness {
-    pub(super) const fn of(serializable: bool) -> Self {
+    pub(super) const fn from_serializable(serializable: bool) -> Self {
         match serializable {
             true => Self::Local,
             false => Self::Linearizable,
@@ -126,13 +126,13 @@ impl ReplicaAccess {
     }
 
     /// Records the current leader, if any.
-    fn see_leader(&self, leader: Option<NodeId>) {
+    fn record_leader(&self, leader: Option<NodeId>) {
         let since = self.leaderless.lock();
         let mut since = since.unwrap_or_else(PoisonError::into_inner);
         match leader {
             Some(leader) => {
                 *since = None;
-                self.counters.see_leader(leader.0);
+                self.counters.record_leader(leader.0);
             }
             None => drop(since.get_or_insert_with(Instant::now)),
         }
@@ -150,7 +150,7 @@ impl ReplicaAccess {
                 asking.bytes.store(now.bytes, Ordering::Relaxed);
                 // Updated before the revision is announced: a client that learns of an event must
                 // find that revision's access rights in force.
-                asking.gate.reach(now.auth);
+                asking.gate.advance_auth_version(now.auth);
             }
             tell.send_if_modified(|told| std::mem::replace(told, now.revision) != now.revision);
         });
@@ -159,7 +159,7 @@ impl ReplicaAccess {
 
     /// Checks that the data may grow by `bytes` bytes. If not, raises an alarm for all members,
     /// which an operator must disarm.
-    pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
+    pub(super) async fn check_quota(&self, bytes: usize) -> Result<(), Status> {
         let after = self.bytes.load(Ordering::Relaxed).saturating_add(bytes as u64);
         if self.quota_bytes == 0 || after <= self.quota_bytes {
             return Ok(());
@@ -184,7 +184,7 @@ impl ReplicaAccess {
             let command = Command::Alarm(alarm);
             let _: (AlarmResponse, _) = self.execute(&Requester::Member, &command).await?;
         }
-        Err(errors::refused(Refusal::NoSpace))
+        Err(errors::refusal_status(Refusal::NoSpace))
     }
 
     pub(super) const fn handle(&self) -> &Handle {
@@ -210,13 +210,13 @@ impl ReplicaAccess {
     }
 
     /// Completes a header from the state machine, which contains only the revision.
-    pub(super) fn fill(&self, header: &mut Option<ResponseHeader>) {
+    pub(super) fn complete_header(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
         *header = self.header(revision);
     }
 
     /// [access-2] Checks that a client has this role among the cluster's own users.
-    pub(super) fn allow_who(&self, who: &Who, needed: Role) -> Result<(), Status> {
+    pub(super) fn check_identity(&self, who: &Who, needed: Role) -> Result<(), Status> {
         match self.local.role(who).map_err(errors::failed)? {
             Some(role) if role >= needed => Ok(()),
             _ => Err(errors::denied()),
@@ -250,7 +250,7 @@ impl ReplicaAccess {
 
     /// Sends a request to the node from a blocking thread, because the answer takes up to one turn
     /// of the node's event loop.
-    pub(super) async fn ask_node<T: Send + 'static>(
+    pub(super) async fn send_to_node<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Handle) -> T + Send + 'static,
     ) -> Result<T, Status> {
@@ -261,10 +261,10 @@ impl ReplicaAccess {
 
     /// Returns the status of the node, after up to one turn of its event loop.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
-        let status = self.ask_node(Handle::status).await?;
+        let status = self.send_to_node(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;
         self.term.store(term_of(&status), Ordering::Relaxed);
-        self.see_leader(status.leader);
+        self.record_leader(status.leader);
         Ok(status)
     }
 }
@@ -278,7 +278,7 @@ pub(super) async fn retry_while_busy<T, F: Future<Output = Result<T, Status>>>(
     let (mut wait, longest) = BUSY_WAITS;
     loop {
         match ask().await {
-            Err(status) if errors::is_too_many(&status) => {
+            Err(status) if errors::is_memory_exceeded(&status) => {
                 if begun.elapsed() >= PATIENCE {
                     return Err(Status::unavailable(status.message()));
                 }

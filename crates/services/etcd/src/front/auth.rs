@@ -13,7 +13,10 @@ use super::{
     passwords::Passwords,
 };
 use crate::{
-    auth::{AuthAsk, AuthChange, NewPassword, NewUser, auth_ask::What as Ask, auth_change::What},
+    auth::{
+        AuthChange, AuthQuery, NewPassword, NewUser, auth_ask::AuthQueryKind as Ask,
+        auth_change::AuthChangeKind,
+    },
     command::{Command, Query},
     proto::etcdserverpb::{
         AuthDisableRequest, AuthDisableResponse, AuthEnableRequest, AuthEnableResponse,
@@ -46,20 +49,24 @@ impl Auth {
     async fn change(
         &self,
         asker: &Requester,
-        what: What,
+        what: AuthChangeKind,
     ) -> Result<Option<ResponseHeader>, Status> {
-        let command = Command::Auth(AuthChange { what: Some(what) });
+        let command = Command::Auth(AuthChange { kind: Some(what) });
         let done = self.asking.execute::<AuthEnableResponse>(asker, &command).await;
         let (mut done, _) = done?;
         // The client may send the next request to this node at once, so the changed rights must be
         // in force here.
         self.asking.credentials("").await?;
-        self.asking.fill(&mut done.header);
+        self.asking.complete_header(&mut done.header);
         Ok(done.header)
     }
 
-    async fn ask<M: Message + Default>(&self, asker: &Requester, what: Ask) -> Result<M, Status> {
-        let query = Query::Auth(AuthAsk { what: Some(what) });
+    async fn query_auth<M: Message + Default>(
+        &self,
+        asker: &Requester,
+        what: Ask,
+    ) -> Result<M, Status> {
+        let query = Query::Auth(AuthQuery { kind: Some(what) });
         let asked = self.asking.query(asker, &query, Freshness::Linearizable);
         asked.await.map(|(answer, _)| answer)
     }
@@ -83,7 +90,7 @@ impl AuthService for Auth {
                 quorate::random().map_err(|error| Status::internal(error.to_string()))?;
             secret.extend_from_slice(&random);
         }
-        let header = self.change(&asker, What::Enable(secret.into())).await?;
+        let header = self.change(&asker, AuthChangeKind::Enable(secret.into())).await?;
         Ok(Response::new(AuthEnableResponse { header }))
     }
 
@@ -92,7 +99,7 @@ impl AuthService for Auth {
         request: Request<AuthDisableRequest>,
     ) -> Result<Response<AuthDisableResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let header = self.change(&asker, What::Disable(true)).await?;
+        let header = self.change(&asker, AuthChangeKind::Disable(true)).await?;
         Ok(Response::new(AuthDisableResponse { header }))
     }
 
@@ -101,8 +108,8 @@ impl AuthService for Auth {
         request: Request<AuthStatusRequest>,
     ) -> Result<Response<AuthStatusResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Reader)?;
-        let mut answer: AuthStatusResponse = self.ask(&asker, Ask::Status(true)).await?;
-        self.asking.fill(&mut answer.header);
+        let mut answer: AuthStatusResponse = self.query_auth(&asker, Ask::Status(true)).await?;
+        self.asking.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -130,7 +137,7 @@ impl AuthService for Auth {
                 }));
             }
         }
-        Err(errors::refused(Refusal::AuthOldRevision))
+        Err(errors::refusal_status(Refusal::AuthOldRevision))
     }
 
     async fn user_add(
@@ -140,7 +147,7 @@ impl AuthService for Auth {
         let asker = self.asking.allow(&request, Role::Admin)?;
         let request = request.into_inner();
         if request.name.is_empty() {
-            return Err(errors::refused(Refusal::UserEmpty));
+            return Err(errors::refusal_status(Refusal::UserEmpty));
         }
         self.needs_root(&asker).await?;
         let no_password = request.options.is_some_and(|options| options.no_password);
@@ -149,7 +156,7 @@ impl AuthService for Auth {
             false => self.hash(request.password, &request.hashed_password).await?,
         };
         let name = request.name;
-        let header = self.change(&asker, What::UserAdd(NewUser { name, hash })).await?;
+        let header = self.change(&asker, AuthChangeKind::UserAdd(NewUser { name, hash })).await?;
         Ok(Response::new(AuthUserAddResponse { header }))
     }
 
@@ -159,8 +166,8 @@ impl AuthService for Auth {
     ) -> Result<Response<AuthUserGetResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Reader)?;
         let ask = Ask::User(request.into_inner().name);
-        let mut answer: AuthUserGetResponse = self.ask(&asker, ask).await?;
-        self.asking.fill(&mut answer.header);
+        let mut answer: AuthUserGetResponse = self.query_auth(&asker, ask).await?;
+        self.asking.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -169,8 +176,8 @@ impl AuthService for Auth {
         request: Request<AuthUserListRequest>,
     ) -> Result<Response<AuthUserListResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Reader)?;
-        let mut answer: AuthUserListResponse = self.ask(&asker, Ask::Users(true)).await?;
-        self.asking.fill(&mut answer.header);
+        let mut answer: AuthUserListResponse = self.query_auth(&asker, Ask::Users(true)).await?;
+        self.asking.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -179,7 +186,7 @@ impl AuthService for Auth {
         request: Request<AuthUserDeleteRequest>,
     ) -> Result<Response<AuthUserDeleteResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let what = What::UserDelete(request.into_inner().name);
+        let what = AuthChangeKind::UserDelete(request.into_inner().name);
         let header = self.change(&asker, what).await?;
         Ok(Response::new(AuthUserDeleteResponse { header }))
     }
@@ -193,7 +200,8 @@ impl AuthService for Auth {
         self.needs_root(&asker).await?;
         let hash = self.hash(request.password, &request.hashed_password).await?;
         let name = request.name;
-        let header = self.change(&asker, What::Password(NewPassword { name, hash })).await?;
+        let header =
+            self.change(&asker, AuthChangeKind::Password(NewPassword { name, hash })).await?;
         Ok(Response::new(AuthUserChangePasswordResponse { header }))
     }
 
@@ -202,7 +210,7 @@ impl AuthService for Auth {
         request: Request<AuthUserGrantRoleRequest>,
     ) -> Result<Response<AuthUserGrantRoleResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let header = self.change(&asker, What::UserGrant(request.into_inner())).await?;
+        let header = self.change(&asker, AuthChangeKind::UserGrant(request.into_inner())).await?;
         Ok(Response::new(AuthUserGrantRoleResponse { header }))
     }
 
@@ -211,7 +219,7 @@ impl AuthService for Auth {
         request: Request<AuthUserRevokeRoleRequest>,
     ) -> Result<Response<AuthUserRevokeRoleResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let header = self.change(&asker, What::UserRevoke(request.into_inner())).await?;
+        let header = self.change(&asker, AuthChangeKind::UserRevoke(request.into_inner())).await?;
         Ok(Response::new(AuthUserRevokeRoleResponse { header }))
     }
 
@@ -220,7 +228,7 @@ impl AuthService for Auth {
         request: Request<AuthRoleAddRequest>,
     ) -> Result<Response<AuthRoleAddResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let what = What::RoleAdd(request.into_inner().name);
+        let what = AuthChangeKind::RoleAdd(request.into_inner().name);
         let header = self.change(&asker, what).await?;
         Ok(Response::new(AuthRoleAddResponse { header }))
     }
@@ -231,8 +239,8 @@ impl AuthService for Auth {
     ) -> Result<Response<AuthRoleGetResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Reader)?;
         let ask = Ask::Role(request.into_inner().role);
-        let mut answer: AuthRoleGetResponse = self.ask(&asker, ask).await?;
-        self.asking.fill(&mut answer.header);
+        let mut answer: AuthRoleGetResponse = self.query_auth(&asker, ask).await?;
+        self.asking.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -241,8 +249,8 @@ impl AuthService for Auth {
         request: Request<AuthRoleListRequest>,
     ) -> Result<Response<AuthRoleListResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Reader)?;
-        let mut answer: AuthRoleListResponse = self.ask(&asker, Ask::Roles(true)).await?;
-        self.asking.fill(&mut answer.header);
+        let mut answer: AuthRoleListResponse = self.query_auth(&asker, Ask::Roles(true)).await?;
+        self.asking.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -251,7 +259,7 @@ impl AuthService for Auth {
         request: Request<AuthRoleDeleteRequest>,
     ) -> Result<Response<AuthRoleDeleteResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let what = What::RoleDelete(request.into_inner().role);
+        let what = AuthChangeKind::RoleDelete(request.into_inner().role);
         let header = self.change(&asker, what).await?;
         Ok(Response::new(AuthRoleDeleteResponse { header }))
     }
@@ -261,7 +269,7 @@ impl AuthService for Auth {
         request: Request<AuthRoleGrantPermissionRequest>,
     ) -> Result<Response<AuthRoleGrantPermissionResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let header = self.change(&asker, What::RoleGrant(request.into_inner())).await?;
+        let header = self.change(&asker, AuthChangeKind::RoleGrant(request.into_inner())).await?;
         Ok(Response::new(AuthRoleGrantPermissionResponse { header }))
     }
 
@@ -270,7 +278,7 @@ impl AuthService for Auth {
         request: Request<AuthRoleRevokePermissionRequest>,
     ) -> Result<Response<AuthRoleRevokePermissionResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let header = self.change(&asker, What::RoleRevoke(request.into_inner())).await?;
+        let header = self.change(&asker, AuthChangeKind::RoleRevoke(request.into_inner())).await?;
         Ok(Response::new(AuthRoleRevokePermissionResponse { header }))
     }
 }

@@ -19,17 +19,17 @@ use super::{
 
 /// Memory reserved for a request until its response begins. By then the request is no longer in
 /// memory, unless it is a stream, whose messages are small.
-pub(super) type Counted = Arc<Mutex<Option<Share>>>;
+pub(super) type RequestMemory = Arc<Mutex<Option<Share>>>;
 
 /// Body of a request, counted as it arrives.
 pub(super) struct Counting<B> {
     body: B,
-    share: Counted,
+    share: RequestMemory,
     counters: Arc<Counters>,
 }
 
 impl<B> Counting<B> {
-    pub(super) const fn new(body: B, share: Counted, counters: Arc<Counters>) -> Self {
+    pub(super) const fn new(body: B, share: RequestMemory, counters: Arc<Counters>) -> Self {
         Self { body, share, counters }
     }
 }
@@ -54,9 +54,9 @@ where
             self.counters.received.fetch_add(bytes, Ordering::Relaxed);
             let share = self.share.lock();
             let mut share = share.unwrap_or_else(PoisonError::into_inner);
-            let counted = share.as_mut().is_none_or(|share| share.grow(data.len()));
+            let counted = share.as_mut().is_none_or(|share| share.try_grow(data.len()));
             if !counted {
-                return Poll::Ready(Some(Err(errors::too_many().into())));
+                return Poll::Ready(Some(Err(errors::memory_exceeded().into())));
             }
         }
         Poll::Ready(frame)
@@ -72,31 +72,31 @@ where
 }
 
 /// Body of a response, charged until it is sent or the client disconnects.
-pub(super) struct Sending<B> {
+pub(super) struct ChargedBody<B> {
     body: B,
     _share: Option<Arc<Share>>,
-    under_way: Option<InFlightRequest>,
+    in_flight: Option<InFlightRequest>,
     counters: Arc<Counters>,
 }
 
-impl<B> Sending<B> {
+impl<B> ChargedBody<B> {
     pub(super) const fn new(
         body: B,
         share: Option<Arc<Share>>,
-        under_way: Option<InFlightRequest>,
+        in_flight: Option<InFlightRequest>,
         counters: Arc<Counters>,
     ) -> Self {
-        Self { body, _share: share, under_way, counters }
+        Self { body, _share: share, in_flight, counters }
     }
 }
 
 /// Returns the gRPC code in the trailers, or 0 if there is none.
-pub(super) fn code_of(end: &HeaderMap) -> usize {
+pub(super) fn grpc_code(end: &HeaderMap) -> usize {
     let code = end.get("grpc-status").and_then(|code| code.to_str().ok());
     code.and_then(|code| code.parse().ok()).unwrap_or(0)
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Sending<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for ChargedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -110,8 +110,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Sending<B> {
                 let bytes = data.len() as u64;
                 self.counters.sent.fetch_add(bytes, Ordering::Relaxed);
             }
-            if let (Some(end), Some(under_way)) = (frame.trailers_ref(), &mut self.under_way) {
-                under_way.code = code_of(end);
+            if let (Some(end), Some(under_way)) = (frame.trailers_ref(), &mut self.in_flight) {
+                under_way.code = grpc_code(end);
             }
         }
         Poll::Ready(frame)

@@ -41,7 +41,7 @@ fn not_found() -> Status {
 }
 
 /// Returns the peer address in a request's list of URLs, which must have exactly one entry.
-fn peer_of(urls: &[String]) -> Result<String, Status> {
+fn peer_address(urls: &[String]) -> Result<String, Status> {
     let [url] = urls else {
         return Err(bad_urls());
     };
@@ -55,7 +55,7 @@ fn peer_of(urls: &[String]) -> Result<String, Status> {
 }
 
 /// Converts the group's refusal to the error that etcd's clients expect.
-fn refused(Refused { code, message, hint }: Refused) -> Status {
+fn refusal_status(Refused { code, message, hint }: Refused) -> Status {
     let said = format!("etcdserver: {message}; {hint}");
     match code {
         "unknown_node" | "removed" => not_found(),
@@ -70,32 +70,32 @@ fn refused(Refused { code, message, hint }: Refused) -> Status {
         // etcd has no messages for these. The conflicting operation will end, and the client may
         // retry.
         "under_way" | "other_era" | "busy" => Status::unavailable(said),
-        "unknown_outcome" => unanswered(),
+        "unknown_outcome" => unknown_outcome(),
         _ => Status::failed_precondition(said),
     }
 }
 
 /// Returns the error for an unknown outcome, on which clients do not retry automatically.
-fn unanswered() -> Status {
+fn unknown_outcome() -> Status {
     Status::unavailable("etcdserver: request timed out")
 }
 
-fn asked(error: GroupError) -> Status {
+fn group_error_status(error: GroupError) -> Status {
     match error {
-        GroupError::Refused(why) => refused(why),
-        GroupError::Unanswered(_) => unanswered(),
+        GroupError::Refused(why) => refusal_status(why),
+        GroupError::Unanswered(_) => unknown_outcome(),
     }
 }
 
 impl Cluster {
-    async fn known(&self) -> Result<Members, Status> {
-        let members = self.0.ask_node(quorate::Handle::members).await?;
+    async fn member_table(&self) -> Result<Members, Status> {
+        let members = self.0.send_to_node(quorate::Handle::members).await?;
         members.map_err(|_| errors::stopped())
     }
 
     /// Returns all members that have an id, according to this node's local state.
     async fn members(&self) -> Result<Vec<Member>, Status> {
-        let known = self.known().await?;
+        let known = self.member_table().await?;
         let status = self.0.status().await?;
         let scheme = match self.0.secure {
             true => "https",
@@ -125,37 +125,37 @@ impl Cluster {
 
     /// Sends a request to the group and waits until its plan is complete.
     async fn group(&self, ask: Ask) -> Result<Answer, Status> {
-        let answer = self.0.ask_node(move |handle| handle.group(ask, false)).await?;
-        let answer = answer.map_err(asked)?;
+        let answer = self.0.send_to_node(move |handle| handle.group(ask, false)).await?;
+        let answer = answer.map_err(group_error_status)?;
         if let Answer::Planned(Some(plan), _) = answer {
-            self.ended(plan).await?;
+            self.wait_for_plan(plan).await?;
         }
         Ok(answer)
     }
 
     /// Waits until a plan is complete. On a timeout the plan continues, and a repeated request
     /// waits for it again.
-    async fn ended(&self, plan: u64) -> Result<(), Status> {
+    async fn wait_for_plan(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
         while begun.elapsed() < PLAN_WAIT {
-            let known = self.known().await?;
+            let known = self.member_table().await?;
             if known.plan.is_none_or(|underway| underway.id != plan) {
                 return Ok(());
             }
             sleep(PLAN_PERIOD).await;
         }
-        Err(unanswered())
+        Err(unknown_outcome())
     }
 
     /// Waits until this node reflects everything acknowledged before.
-    async fn up_to_date(&self) -> Result<(), Status> {
+    async fn wait_until_current(&self) -> Result<(), Status> {
         self.0.figures(Freshness::Linearizable).await.map(drop)
     }
 
     /// Finds a member in any state, linearizably.
     async fn find(&self, id: u64) -> Result<Listed, Status> {
-        self.up_to_date().await?;
-        let known = self.known().await?;
+        self.wait_until_current().await?;
+        let known = self.member_table().await?;
         let found = known.nodes.into_iter().find(|listed| u64::from(listed.node.0) == id);
         found.ok_or_else(not_found)
     }
@@ -176,8 +176,8 @@ impl ClusterService for Cluster {
     ) -> Result<Response<MemberAddResponse>, Status> {
         self.allow(&request).await?;
         let request = request.into_inner();
-        let peer = peer_of(&request.peer_ur_ls)?;
-        let known = self.known().await?;
+        let peer = peer_address(&request.peer_ur_ls)?;
+        let known = self.member_table().await?;
         if known.nodes.iter().any(|listed| listed.known.peer == peer) {
             return Err(Status::failed_precondition("etcdserver: Peer URLs already exists"));
         }
@@ -220,7 +220,7 @@ impl ClusterService for Cluster {
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         self.allow(&request).await?;
         let request = request.into_inner();
-        let peer = peer_of(&request.peer_ur_ls)?;
+        let peer = peer_address(&request.peer_ur_ls)?;
         let listed = self.find(request.id).await?;
         self.group(Ask::Address(listed.node, peer)).await?;
         Ok(Response::new(MemberUpdateResponse {
@@ -236,7 +236,7 @@ impl ClusterService for Cluster {
         let asker = self.0.allow(&request, Role::Reader)?;
         self.0.needs_user(&asker).await?;
         if request.get_ref().linearizable {
-            self.up_to_date().await?;
+            self.wait_until_current().await?;
         }
         let members = self.members().await?;
         Ok(Response::new(MemberListResponse { header: self.0.header(0), members }))
@@ -268,7 +268,7 @@ mod tests {
     fn member_has_exactly_one_valid_peer_url() {
         let peer = |urls: &[&str]| {
             let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
-            peer_of(&urls).ok()
+            peer_address(&urls).ok()
         };
         assert_eq!(peer(&["http://h:2380"]).as_deref(), Some("h:2380"));
         assert_eq!(peer(&["https://[::1]:1"]).as_deref(), Some("[::1]:1"));

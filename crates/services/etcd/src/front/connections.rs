@@ -23,7 +23,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 use super::{
-    bodies::{Counting, Sending, code_of},
+    bodies::{ChargedBody, Counting, grpc_code},
     counters::{Counters, InFlightRequest},
     gate::Caller,
     memory::{Memory, Share},
@@ -42,7 +42,7 @@ pub(super) struct Limits {
     /// Maximum total size of a request's headers.
     pub(super) head_bytes_max: u32,
     /// Time for a client to authenticate and send its first bytes.
-    pub(super) head_wait: Duration,
+    pub(super) handshake_timeout: Duration,
     /// Time without input after which a client is probed.
     pub(super) idle: Duration,
     /// Time for a client to answer a probe.
@@ -55,7 +55,7 @@ impl Default for Limits {
             connections_max: 1024,
             streams_max: 4096,
             head_bytes_max: 16 << 10,
-            head_wait: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
             idle: Duration::from_secs(60),
             idle_answer: Duration::from_secs(20),
         }
@@ -112,13 +112,13 @@ impl Serving {
         let Some(trust) = &self.trust else {
             // A connection that sends nothing is closed after a while, so that it does not occupy a
             // slot.
-            if let Ok(Ok(())) = timeout(self.limits.head_wait, stream.readable()).await {
-                self.serve_one(stream, Caller::default()).await;
+            if let Ok(Ok(())) = timeout(self.limits.handshake_timeout, stream.readable()).await {
+                self.serve_connection(stream, Caller::default()).await;
             }
             return;
         };
         let acceptor = TlsAcceptor::from(self.offer(trust));
-        match timeout(self.limits.head_wait, acceptor.accept(stream)).await {
+        match timeout(self.limits.handshake_timeout, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let certificates = stream.get_ref().1.peer_certificates();
                 let who = trust.who(certificates);
@@ -128,7 +128,7 @@ impl Serving {
                     Who::Node(_) | Who::Anonymous => None,
                     Who::Unnamed => common_name(certificates).map(Into::into),
                 };
-                self.serve_one(stream, Caller { who, certified }).await;
+                self.serve_connection(stream, Caller { who, certified }).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "a client did not prove who it is"),
             Err(_) => tracing::debug!("a client did not prove who it is in time"),
@@ -152,7 +152,7 @@ impl Serving {
         }
     }
 
-    async fn serve_one(
+    async fn serve_connection(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
         caller: Caller,
@@ -176,15 +176,15 @@ impl Serving {
                 answer.map(|mut answer| {
                     let share = answer.extensions_mut().remove::<Arc<Share>>();
                     if let Some(under_way) = &mut under_way {
-                        under_way.code = code_of(answer.headers());
+                        under_way.code = grpc_code(answer.headers());
                     }
-                    answer.map(|body| Sending::new(body, share, under_way, counters))
+                    answer.map(|body| ChargedBody::new(body, share, under_way, counters))
                 })
             }
         });
         let limits = &self.limits;
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_wait);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.handshake_timeout);
         builder
             .http2()
             .timer(TokioTimer::new())

@@ -124,7 +124,7 @@ impl Default for Counters {
 
 impl Counters {
     /// Records the current leader, and counts a change.
-    pub(super) fn see_leader(&self, leader: u32) {
+    pub(super) fn record_leader(&self, leader: u32) {
         if self.leader.swap(leader, Ordering::Relaxed) != leader {
             self.leader_changes.fetch_add(1, Ordering::Relaxed);
         }
@@ -136,7 +136,7 @@ impl Counters {
 pub(super) struct CountGuard(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 
 impl CountGuard {
-    pub(super) fn of(counters: &Arc<Counters>, what: fn(&Counters) -> &AtomicI64) -> Self {
+    pub(super) fn count_up(counters: &Arc<Counters>, what: fn(&Counters) -> &AtomicI64) -> Self {
         what(counters).fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(counters), what)
     }

@@ -10,8 +10,10 @@ use super::{
     errors,
     gate::Requester,
     memory::Share,
-    queue::{Answers, Queued},
-    turns::{Turns, delete_created, prefix_of, put_created, wait_for, wait_for_prefix},
+    queue::{Queued, ResponseStream},
+    turns::{
+        KeyQueues, delete_created, put_created, queue_prefix, wait_for_change, wait_for_prefix,
+    },
 };
 use crate::{
     mvcc::Keys,
@@ -31,7 +33,7 @@ const ANSWERS_MAX: usize = 4;
 const STREAM_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
-pub(super) struct Election(pub(super) Turns);
+pub(super) struct Election(pub(super) KeyQueues);
 
 fn missing_leader() -> Status {
     Status::invalid_argument("\"leader\" field must be provided")
@@ -43,7 +45,7 @@ fn not_leader() -> Status {
 
 #[async_trait]
 impl ElectionService for Election {
-    type ObserveStream = Answers<LeaderResponse>;
+    type ObserveStream = ResponseStream<LeaderResponse>;
 
     async fn campaign(
         &self,
@@ -53,9 +55,9 @@ impl ElectionService for Election {
         let asker = asking.allow(&request, Role::Writer)?;
         let asker = asking.stay(&asker).await?;
         let CampaignRequest { name, lease, value } = request.into_inner();
-        let prefix = prefix_of(&name);
-        let mut place = self.0.enter(&asker, &prefix, lease, value.clone()).await?;
-        if place.before.as_ref().is_some_and(|before| before.value != value) {
+        let prefix = queue_prefix(&name);
+        let mut place = self.0.enqueue_key(&asker, &prefix, lease, value.clone()).await?;
+        if place.previous_value.as_ref().is_some_and(|before| before.value != value) {
             // The client was already in the queue, but with another value.
             let put = PutRequest {
                 key: place.key.clone(),
@@ -102,7 +104,7 @@ impl ElectionService for Election {
     ) -> Result<Response<LeaderResponse>, Status> {
         let asking = &self.0.asking;
         let asker = asking.allow(&request, Role::Reader)?;
-        let prefix = prefix_of(&request.get_ref().name);
+        let prefix = queue_prefix(&request.get_ref().name);
         let (kv, revision) = self.0.first_now(&asker, &prefix).await?;
         let kv = kv.ok_or_else(|| Status::unknown("election: no leader"))?;
         Ok(Response::new(LeaderResponse { header: asking.header(revision), kv: Some(kv) }))
@@ -114,8 +116,8 @@ impl ElectionService for Election {
     ) -> Result<Response<Self::ObserveStream>, Status> {
         let asker = self.0.asking.allow(&request, Role::Reader)?;
         let asker = self.0.asking.stay(&asker).await?;
-        let share = self.0.hub.memory.take(STREAM_BYTES);
-        let share = share.ok_or_else(errors::too_many)?;
+        let share = self.0.hub.memory.try_reserve(STREAM_BYTES);
+        let share = share.ok_or_else(errors::memory_exceeded)?;
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let (turns, name) = (self.0.clone(), request.into_inner().name);
         tokio::spawn(async move {
@@ -128,7 +130,7 @@ impl ElectionService for Election {
             }
             drop(share);
         });
-        Ok(Response::new(Answers(receiver)))
+        Ok(Response::new(ResponseStream(receiver)))
     }
 
     async fn resign(
@@ -146,13 +148,13 @@ impl ElectionService for Election {
 /// Sends the leader and its value after every change. Values that are replaced before the next read
 /// are skipped.
 async fn observe(
-    turns: &Turns,
+    turns: &KeyQueues,
     asker: &Requester,
     name: &[u8],
     answers: &mpsc::Sender<Queued<LeaderResponse>>,
 ) -> Result<(), Status> {
-    let prefix = prefix_of(name);
-    let mut batches = turns.hub.follow();
+    let prefix = queue_prefix(name);
+    let mut batches = turns.hub.subscribe();
     let mut last = 0;
     loop {
         let (leader, revision) = turns.first(asker, &prefix).await?;
@@ -163,13 +165,13 @@ async fn observe(
         let key = kv.key.clone();
         if kv.mod_revision != last {
             last = kv.mod_revision;
-            let own: Share = turns.hub.memory.wait_for(kv.key.len() + kv.value.len()).await;
+            let own: Share = turns.hub.memory.reserve(kv.key.len() + kv.value.len()).await;
             let answer = LeaderResponse { header: turns.asking.header(revision), kv: Some(kv) };
-            let queued = Queued::of(answer, own, None::<Arc<Share>>);
+            let queued = Queued::with_memory(answer, own, None::<Arc<Share>>);
             if answers.send(queued).await.is_err() {
                 return Ok(());
             }
         }
-        wait_for(&mut batches, Keys::One(&key)).await?;
+        wait_for_change(&mut batches, Keys::One(&key)).await?;
     }
 }

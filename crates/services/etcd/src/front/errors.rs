@@ -42,7 +42,7 @@ pub(super) fn auth_failed() -> Status {
 /// Returns whether users or roles changed between authentication and the check of rights. If so,
 /// nothing was executed.
 pub(super) fn is_auth_moved(status: &Status) -> bool {
-    let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
+    let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refusal_status);
     moved.iter().any(|moved| moved.code() == status.code() && moved.message() == status.message())
 }
 
@@ -64,13 +64,13 @@ pub(super) fn written(status: &Status) -> String {
 }
 
 /// Returns the error for a request that exceeds the memory left by concurrent ones.
-pub(super) fn too_many() -> Status {
+pub(super) fn memory_exceeded() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
 
-/// Returns whether the error is [`too_many`]: nothing was executed, and the client may retry.
-pub(super) fn is_too_many(status: &Status) -> bool {
-    status.code() == Code::ResourceExhausted && status.message() == too_many().message()
+/// Returns whether the error is [`memory_exceeded`]: nothing was executed, and the client may retry.
+pub(super) fn is_memory_exceeded(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.message() == memory_exceeded().message()
 }
 
 /// Returns the error for a range that cannot be streamed. On `Unimplemented`, clients use Range.
@@ -93,7 +93,7 @@ pub(super) fn stopped() -> Status {
 }
 
 /// Converts a refusal by the state machine.
-pub(super) fn refused(refusal: Refusal) -> Status {
+pub(super) fn refusal_status(refusal: Refusal) -> Status {
     let (code, text) = match refusal {
         Refusal::Malformed => (Code::Internal, "etcdserver: the command makes no sense"),
         Refusal::Compacted => {
@@ -140,7 +140,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
         Refusal::AuthOldRevision => {
             (Code::InvalidArgument, "etcdserver: revision of auth store is old")
         }
-        Refusal::AuthBehind => (Code::Unavailable, "etcdserver: unhealthy cluster"),
+        Refusal::AuthOutdated => (Code::Unavailable, "etcdserver: unhealthy cluster"),
         Refusal::PermissionDenied => (Code::PermissionDenied, "etcdserver: permission denied"),
         Refusal::RootUserNotExist => {
             (Code::FailedPrecondition, "etcdserver: root user does not exist")
@@ -183,14 +183,14 @@ pub(super) fn refused(refusal: Refusal) -> Status {
 /// Converts the failure of a request that was not executed or whose outcome is unknown.
 pub(super) fn failed(NotDone(failure): NotDone) -> Status {
     match failure {
-        Failure::Busy => too_many(),
+        Failure::Busy => memory_exceeded(),
         Failure::TooBig => too_large(),
         Failure::Stopping => stopped(),
         Failure::NoQuorum => Status::new(Code::Unavailable, "etcdserver: no leader"),
         Failure::Removed | Failure::Voteless | Failure::Unavailable => {
             Status::new(Code::Unavailable, "etcdserver: unhealthy cluster")
         }
-        Failure::DiskFull(_) => refused(Refusal::NoSpace),
+        Failure::DiskFull(_) => refusal_status(Refusal::NoSpace),
         Failure::Diverged => Status::new(
             Code::Unavailable,
             "etcdserver: corrupt cluster: this node and others have different data, and this one may be wrong; see \

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tonic::Request;
 
 use super::token::LIFE_MS;
-use crate::auth::{By, Credentials, Mark};
+use crate::auth::{AuthVersion, Credentials, Sender};
 
 /// Maximum number of cached tokens. Beyond it, the least recently used ones are evicted.
 const SESSIONS_MAX: usize = 10_000;
@@ -62,38 +62,38 @@ pub(super) struct AuthenticatedUser {
     pub(super) since: u64,
     pub(super) epoch: u64,
     /// Version of the auth state against which the user was checked.
-    pub(super) mark: Mark,
+    pub(super) auth_version: AuthVersion,
 }
 
 #[derive(Debug)]
 struct Session {
-    known: AuthenticatedUser,
+    user: AuthenticatedUser,
     last: Instant,
     /// Time at which the session expires even if it is in use.
-    ends: Option<Instant>,
+    expires_at: Option<Instant>,
 }
 
 impl Session {
-    fn is_over(&self, now: Instant) -> bool {
-        now.duration_since(self.last) >= LIFE || self.ends.is_some_and(|ends| ends <= now)
+    fn has_expired(&self, now: Instant) -> bool {
+        now.duration_since(self.last) >= LIFE || self.expires_at.is_some_and(|ends| ends <= now)
     }
 }
 
 #[derive(Debug)]
 pub(super) struct SessionCache {
     /// Latest known auth state; `None` at first.
-    pub(super) mark: watch::Sender<Option<Mark>>,
+    pub(super) auth_version: watch::Sender<Option<AuthVersion>>,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
 }
 
 impl SessionCache {
     pub(super) fn new() -> Self {
-        Self { mark: watch::Sender::new(None), sessions: Mutex::default() }
+        Self { auth_version: watch::Sender::new(None), sessions: Mutex::default() }
     }
 
     /// Records an auth state, unless it is older than the current one.
-    pub(super) fn reach(&self, now: Mark) {
-        self.mark.send_if_modified(|mark| {
+    pub(super) fn advance_auth_version(&self, now: AuthVersion) {
+        self.auth_version.send_if_modified(|mark| {
             let is_later = mark.is_none_or(|mark| mark < now);
             if is_later {
                 *mark = Some(now);
@@ -103,20 +103,20 @@ impl SessionCache {
     }
 
     /// Subscribes to changes of the auth state, users and roles.
-    pub(super) fn changes(&self) -> watch::Receiver<Option<Mark>> {
-        self.mark.subscribe()
+    pub(super) fn changes(&self) -> watch::Receiver<Option<AuthVersion>> {
+        self.auth_version.subscribe()
     }
 
-    pub(super) fn recall(&self, token: &str, now: Instant) -> Option<AuthenticatedUser> {
+    pub(super) fn find_session(&self, token: &str, now: Instant) -> Option<AuthenticatedUser> {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         let session = sessions.get_mut(token)?;
-        if session.is_over(now) {
+        if session.has_expired(now) {
             sessions.remove(token);
             return None;
         }
         session.last = now;
-        Some(session.known.clone())
+        Some(session.user.clone())
     }
 
     /// Updates a token's session after its user was checked again.
@@ -124,11 +124,11 @@ impl SessionCache {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = sessions.get_mut(token) {
-            session.known = known;
+            session.user = known;
         }
     }
 
-    pub(super) fn remember(
+    pub(super) fn add_session(
         &self,
         token: &Arc<str>,
         known: AuthenticatedUser,
@@ -138,7 +138,7 @@ impl SessionCache {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= SESSIONS_MAX && !sessions.contains_key(token) {
-            sessions.retain(|_, session| !session.is_over(now));
+            sessions.retain(|_, session| !session.has_expired(now));
             // Evicts a tenth of the tokens at a time, to amortize the cost.
             if sessions.len() >= SESSIONS_MAX {
                 let mut ages: Vec<Instant> =
@@ -149,10 +149,10 @@ impl SessionCache {
             }
         }
         let last = now;
-        sessions.insert(Arc::clone(token), Session { known, last, ends });
+        sessions.insert(Arc::clone(token), Session { user: known, last, expires_at: ends });
     }
 
-    pub(super) fn forget(&self, token: &str) {
+    pub(super) fn remove_session(&self, token: &str) {
         let sessions = self.sessions.lock();
         sessions.unwrap_or_else(PoisonError::into_inner).remove(token);
     }
@@ -181,18 +181,18 @@ impl AuthenticatedUser {
             name: name.into(),
             since: credentials.since,
             epoch: credentials.epoch,
-            mark: credentials.mark(),
+            auth_version: credentials.auth_version(),
         }
     }
 
-    pub(super) fn by(&self) -> By {
-        By::User { name: (*self.name).to_owned(), revision: self.mark.revision }
+    pub(super) fn as_sender(&self) -> Sender {
+        Sender::User { name: (*self.name).to_owned(), revision: self.auth_version.revision }
     }
 }
 
 impl Credentials {
-    pub(super) const fn mark(&self) -> Mark {
-        Mark { revision: self.revision, enabled: self.enabled }
+    pub(super) const fn auth_version(&self) -> AuthVersion {
+        AuthVersion { revision: self.revision, enabled: self.enabled }
     }
 }
 
@@ -201,20 +201,25 @@ mod tests {
     use super::*;
 
     fn known() -> AuthenticatedUser {
-        AuthenticatedUser { name: "ann".into(), since: 1, epoch: 1, mark: Mark::default() }
+        AuthenticatedUser {
+            name: "ann".into(),
+            since: 1,
+            epoch: 1,
+            auth_version: AuthVersion::default(),
+        }
     }
 
     #[test]
     fn use_renews_a_cached_token() {
         let (gate, token) = (SessionCache::new(), Arc::from("a"));
         let mut now = Instant::now();
-        gate.remember(&token, known(), now, None);
+        gate.add_session(&token, known(), now, None);
         for _ in 0..10 {
             now += LIFE - Duration::from_secs(1);
-            assert!(gate.recall("a", now).is_some());
+            assert!(gate.find_session("a", now).is_some());
         }
-        assert!(gate.recall("a", now + LIFE).is_none());
-        assert!(gate.recall("a", now).is_none(), "it is forgotten then");
+        assert!(gate.find_session("a", now + LIFE).is_none());
+        assert!(gate.find_session("a", now).is_none(), "it is forgotten then");
     }
 
     #[test]
@@ -222,13 +227,13 @@ mod tests {
         let gate = SessionCache::new();
         let now = Instant::now();
         let ends = now + Duration::from_secs(20);
-        gate.remember(&"a".into(), known(), now, Some(ends));
-        assert!(gate.recall("a", now + Duration::from_secs(19)).is_some());
+        gate.add_session(&"a".into(), known(), now, Some(ends));
+        assert!(gate.find_session("a", now + Duration::from_secs(19)).is_some());
         let later = AuthenticatedUser { since: 2, ..known() };
         gate.renew("a", later);
-        let there = gate.recall("a", now + Duration::from_secs(19));
+        let there = gate.find_session("a", now + Duration::from_secs(19));
         assert_eq!(there.map(|known| known.since), Some(2));
-        assert!(gate.recall("a", ends).is_none());
+        assert!(gate.find_session("a", ends).is_none());
     }
 
     #[test]
@@ -237,20 +242,22 @@ mod tests {
         let mut now = Instant::now();
         for at in 0..SESSIONS_MAX {
             now += Duration::from_millis(1);
-            gate.remember(&at.to_string().into(), known(), now, None);
+            gate.add_session(&at.to_string().into(), known(), now, None);
         }
         now += Duration::from_millis(1);
-        assert!(gate.recall("0", now).is_some());
-        gate.remember(&"more".into(), known(), now, None);
-        assert!(gate.recall("0", now).is_some(), "it was used lately");
-        assert!(gate.recall("1", now).is_none());
-        assert!(gate.recall("9000", now).is_some() && gate.recall("more", now).is_some());
+        assert!(gate.find_session("0", now).is_some());
+        gate.add_session(&"more".into(), known(), now, None);
+        assert!(gate.find_session("0", now).is_some(), "it was used lately");
+        assert!(gate.find_session("1", now).is_none());
+        assert!(
+            gate.find_session("9000", now).is_some() && gate.find_session("more", now).is_some()
+        );
     }
 
     #[test]
     fn late_auth_revisions_are_ignored() {
         let gate = SessionCache::new();
-        let mark = |revision, enabled| Mark { revision, enabled };
+        let mark = |revision, enabled| AuthVersion { revision, enabled };
         for (told, now) in [
             (mark(3, false), mark(3, false)),
             (mark(3, true), mark(3, true)),
@@ -258,8 +265,8 @@ mod tests {
             (mark(2, true), mark(3, true)),
             (mark(4, false), mark(4, false)),
         ] {
-            gate.reach(told);
-            assert_eq!(*gate.mark.borrow(), Some(now));
+            gate.advance_auth_version(told);
+            assert_eq!(*gate.auth_version.borrow(), Some(now));
         }
     }
 }

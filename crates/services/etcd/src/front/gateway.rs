@@ -115,7 +115,7 @@ pub(super) fn routes(asking: &Arc<ReplicaAccess>, services: &Router) -> Router {
         let found = service.and_then(|service| service.methods().find(|one| one.name() == method));
         let Some(method) = found else { continue };
         let gate = Gate { asking: Arc::clone(asking), services: services.clone(), method };
-        router = router.merge(Router::new().route(path, post(answer)).with_state(gate));
+        router = router.merge(Router::new().route(path, post(handle_request)).with_state(gate));
     }
     router
 }
@@ -126,7 +126,7 @@ fn respond(code: StatusCode, body: impl Into<Body>) -> Response {
 }
 
 /// Returns an error in the format of etcd's gateway.
-fn refuse(status: &Status) -> Response {
+fn error_response(status: &Status) -> Response {
     let error = serde_json::json!({
         "error": status.message(),
         "code": status.code() as i32,
@@ -135,15 +135,15 @@ fn refuse(status: &Status) -> Response {
     respond(errors::http_code(status.code()), error.to_string())
 }
 
-async fn answer(State(gate): State<Gate>, request: Request) -> Response {
-    match gate.answer(request).await {
+async fn handle_request(State(gate): State<Gate>, request: Request) -> Response {
+    match gate.answer_request(request).await {
         Ok(response) => response,
-        Err(status) => refuse(&status),
+        Err(status) => error_response(&status),
     }
 }
 
 impl Gate {
-    async fn answer(self, request: Request) -> Result<Response, Status> {
+    async fn answer_request(self, request: Request) -> Result<Response, Status> {
         let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
         let token = request.headers().get(header::AUTHORIZATION).cloned();
         let body = to_bytes(request.into_body(), BODY_BYTES_MAX).await;
@@ -152,12 +152,12 @@ impl Gate {
             None => errors::too_large(),
         })?;
         // Charges the parsed request; the service charges its own memory.
-        let share = self.asking.memory.take(json::bytes_of(&body));
-        let share = share.ok_or_else(errors::too_many)?;
+        let share = self.asking.memory.try_reserve(json::estimate_memory(&body));
+        let share = share.ok_or_else(errors::memory_exceeded)?;
         let (streams, input) = (self.method.is_client_streaming(), self.method.input());
         let message = frames(&input, &body, streams)?;
         drop(body);
-        let mut response = self.pass(message, caller, token).await?;
+        let mut response = self.forward_request(message, caller, token).await?;
         drop(share);
         let of_answer = response.extensions_mut().remove::<Arc<Share>>();
         if let Some(status) = Status::from_header_map(response.headers())
@@ -170,11 +170,11 @@ impl Gate {
             let lines = Lines::new(frames, self.method.output());
             return Ok(respond(StatusCode::OK, Body::new(lines)));
         }
-        self.one(frames, of_answer).await
+        self.single_message_response(frames, of_answer).await
     }
 
     /// Passes a request to the gRPC services and converts the response.
-    async fn pass(
+    async fn forward_request(
         &self,
         message: Bytes,
         caller: Caller,
@@ -196,13 +196,17 @@ impl Gate {
     }
 
     /// Returns the response of a method with a single message.
-    async fn one(&self, mut frames: Frames, of: Option<Arc<Share>>) -> Result<Response, Status> {
+    async fn single_message_response(
+        &self,
+        mut frames: Frames,
+        of: Option<Arc<Share>>,
+    ) -> Result<Response, Status> {
         let message = frames.next().await?;
         let message =
             message.ok_or_else(|| Status::internal("etcdserver: the method returned nothing"))?;
         // Base64 and field names take less than three times the message's size.
-        let share = self.asking.memory.take(message.len().saturating_mul(3));
-        let share = share.ok_or_else(errors::too_many)?;
+        let share = self.asking.memory.try_reserve(message.len().saturating_mul(3));
+        let share = share.ok_or_else(errors::memory_exceeded)?;
         let text = encode(&self.method.output(), message)?;
         frames.end().await?;
         drop(of);

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{
     asking::ReplicaAccess,
     errors,
-    queue::{Answers, Queued},
+    queue::{Queued, ResponseStream},
 };
 use crate::proto::health::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
@@ -40,12 +40,12 @@ const SERVICES: [&str; 10] = [
 #[derive(Debug)]
 pub(super) struct Health(pub(super) Arc<ReplicaAccess>);
 
-fn say(status: ServingStatus) -> HealthCheckResponse {
+fn health_response(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
 /// Returns the health of the member, which is serving while there is a leader.
-fn look(asking: &ReplicaAccess) -> ServingStatus {
+fn member_health(asking: &ReplicaAccess) -> ServingStatus {
     match asking.has_leader() {
         true => ServingStatus::Serving,
         false => ServingStatus::NotServing,
@@ -54,14 +54,14 @@ fn look(asking: &ReplicaAccess) -> ServingStatus {
 
 #[async_trait]
 impl HealthService for Health {
-    type WatchStream = Answers<HealthCheckResponse>;
+    type WatchStream = ResponseStream<HealthCheckResponse>;
 
     async fn check(
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         match SERVICES.contains(&&*request.get_ref().service) {
-            true => Ok(Response::new(say(look(&self.0)))),
+            true => Ok(Response::new(health_response(member_health(&self.0)))),
             false => Err(Status::not_found("unknown service")),
         }
     }
@@ -70,8 +70,8 @@ impl HealthService for Health {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let share = self.0.memory.take(STREAM_BYTES);
-        let share = share.ok_or_else(errors::too_many)?;
+        let share = self.0.memory.try_reserve(STREAM_BYTES);
+        let share = share.ok_or_else(errors::memory_exceeded)?;
         let is_known = SERVICES.contains(&&*request.get_ref().service);
         let (answers, receiver) = mpsc::channel::<Queued<HealthCheckResponse>>(1);
         let asking = Arc::clone(&self.0);
@@ -85,16 +85,17 @@ impl HealthService for Health {
                     _ = ticks.tick() => {}
                 }
                 let now = match is_known {
-                    true => look(&asking),
+                    true => member_health(&asking),
                     false => ServingStatus::ServiceUnknown,
                 };
-                if said != Some(now) && answers.send(Ok(say(now)).into()).await.is_err() {
+                if said != Some(now) && answers.send(Ok(health_response(now)).into()).await.is_err()
+                {
                     break;
                 }
                 said = Some(now);
             }
             drop(share);
         });
-        Ok(Response::new(Answers(receiver)))
+        Ok(Response::new(ResponseStream(receiver)))
     }
 }

@@ -46,16 +46,16 @@ pub(super) struct Hub {
     /// Memory budget of watchers and the events queued for them.
     pub(super) memory: Memory,
     /// Number of watchers that need previous key-value pairs.
-    wants_prev: AtomicUsize,
+    prev_watchers: AtomicUsize,
 }
 
 /// Registration of a watcher that needs previous key-value pairs, until dropped.
 #[derive(Debug)]
-pub(super) struct WantsPrev(Arc<Hub>);
+pub(super) struct PrevRegistration(Arc<Hub>);
 
-impl Drop for WantsPrev {
+impl Drop for PrevRegistration {
     fn drop(&mut self) {
-        self.0.wants_prev.fetch_sub(1, Ordering::Relaxed);
+        self.0.prev_watchers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -64,17 +64,17 @@ impl Hub {
         Arc::new(Self {
             memory,
             batches: broadcast::Sender::new(BATCHES_MAX),
-            wants_prev: AtomicUsize::new(0),
+            prev_watchers: AtomicUsize::new(0),
         })
     }
 
-    pub(super) fn follow(&self) -> broadcast::Receiver<Arc<Batch>> {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Arc<Batch>> {
         self.batches.subscribe()
     }
 
-    pub(super) fn want_prev(self: &Arc<Self>) -> WantsPrev {
-        self.wants_prev.fetch_add(1, Ordering::Relaxed);
-        WantsPrev(Arc::clone(self))
+    pub(super) fn register_prev(self: &Arc<Self>) -> PrevRegistration {
+        self.prev_watchers.fetch_add(1, Ordering::Relaxed);
+        PrevRegistration(Arc::clone(self))
     }
 
     /// Broadcasts events until the node stops.
@@ -92,7 +92,7 @@ impl Hub {
                     last = revision;
                     break;
                 }
-                last = self.pass_on(asking, last, revision).await;
+                last = self.broadcast_events(asking, last, revision).await;
             }
             // A load may have put the service back to an earlier state.
             last = last.min(revision);
@@ -100,8 +100,8 @@ impl Hub {
     }
 
     /// Broadcasts a batch of events after revision `last`, and returns the batch's last revision.
-    async fn pass_on(&self, asking: &ReplicaAccess, last: i64, revision: i64) -> i64 {
-        let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
+    async fn broadcast_events(&self, asking: &ReplicaAccess, last: i64, revision: i64) -> i64 {
+        let has_prev = self.prev_watchers.load(Ordering::Relaxed) > 0;
         let request =
             EventsRequest { from: last + 1, prev_kv: has_prev, ..EventsRequest::default() };
         let query = Query::Events(request);
@@ -112,7 +112,7 @@ impl Hub {
             Freshness::Local,
         );
         let page = asked.await.ok().and_then(|(page, mut share)| {
-            let has_room = share.grow(page.events.len() * EVENT_BYTES);
+            let has_room = share.try_grow(page.events.len() * EVENT_BYTES);
             has_room.then(|| (page, Arc::new(share)))
         });
         let batch = match page {

@@ -45,7 +45,7 @@ pub enum BadTokens {
     Method(String),
     /// The lifetime is missing or invalid.
     #[error("ttl is to be a time from 1s to 8760h, such as 10m, not {0:?}")]
-    Life(String),
+    Lifetime(String),
     #[error("cannot read {}: {error}", path.display())]
     File { path: PathBuf, error: io::Error },
     /// The file contains no key of the right kind.
@@ -72,10 +72,10 @@ impl Tokens {
     /// # Errors
     ///
     /// Fails if the flag is invalid or a key cannot be used.
-    pub fn of_flag(text: &str) -> Result<Self, BadTokens> {
+    pub fn parse_flag(text: &str) -> Result<Self, BadTokens> {
         match text.split_once(',') {
             None if text == "simple" => Ok(Self::Simple),
-            Some(("jwt", options)) => Ok(Self::Jwt(Arc::new(Jwt::of_options(options)?))),
+            Some(("jwt", options)) => Ok(Self::Jwt(Arc::new(Jwt::parse_options(options)?))),
             None if text == "jwt" => Err(BadTokens::Missing("sign-method")),
             _ => Err(BadTokens::Kind(text.to_owned())),
         }
@@ -95,7 +95,7 @@ pub(super) struct Claims {
 impl Claims {
     /// Returns whether the password has not changed since the login, according to the auth
     /// revisions.
-    pub(super) const fn hold(&self, now: &Credentials) -> bool {
+    pub(super) const fn are_current(&self, now: &Credentials) -> bool {
         now.enabled
             && now.since != 0
             && self.revision >= now.since
@@ -113,11 +113,11 @@ impl Claims {
 
 /// A verifier of JSON Web Tokens, which also signs them if there is a private key.
 pub struct Jwt {
-    signs: Option<EncodingKey>,
+    signing_key: Option<EncodingKey>,
     checks: DecodingKey,
     algorithm: Algorithm,
     validation: Validation,
-    life: Duration,
+    lifetime: Duration,
 }
 
 impl std::fmt::Debug for Jwt {
@@ -132,7 +132,7 @@ struct Options<'f> {
     method: Option<&'f str>,
     public: Option<&'f str>,
     private: Option<&'f str>,
-    life: Option<&'f str>,
+    lifetime_text: Option<&'f str>,
 }
 
 impl<'f> Options<'f> {
@@ -145,7 +145,7 @@ impl<'f> Options<'f> {
                 "sign-method" => &mut options.method,
                 "pub-key" => &mut options.public,
                 "priv-key" => &mut options.private,
-                "ttl" => &mut options.life,
+                "ttl" => &mut options.lifetime_text,
                 _ => return Err(bad()),
             };
             if value.is_empty() || place.replace(value).is_some() {
@@ -157,18 +157,18 @@ impl<'f> Options<'f> {
 }
 
 impl Jwt {
-    fn of_options(text: &str) -> Result<Self, BadTokens> {
+    fn parse_options(text: &str) -> Result<Self, BadTokens> {
         let options = Options::parse(text)?;
         let method = options.method.ok_or(BadTokens::Missing("sign-method"))?;
         // The `jsonwebtoken` crate also accepts algorithm names that etcd does not support.
         let algorithm =
             Algorithm::from_str(method).map_err(|_| BadTokens::Method(method.to_owned()))?;
-        let life = match options.life {
+        let life = match options.lifetime_text {
             None => LIFE,
             Some(text) => {
                 let life = duration(text);
                 let life = life.filter(|life| (Duration::from_secs(1)..=LIFE_MAX).contains(life));
-                life.ok_or_else(|| BadTokens::Life(text.to_owned()))?
+                life.ok_or_else(|| BadTokens::Lifetime(text.to_owned()))?
             }
         };
         let (signs, checks) = keys(&options, method, algorithm.family())?;
@@ -176,7 +176,7 @@ impl Jwt {
         // No leeway after expiry, as in etcd. Issuers for another audience sign with another key.
         (validation.leeway, validation.validate_aud) = (0, false);
         validation.validate_nbf = true;
-        let jwt = Self { signs, checks, algorithm, validation, life };
+        let jwt = Self { signing_key: signs, checks, algorithm, validation, lifetime: life };
         jwt.try_out(&options, method)?;
         Ok(jwt)
     }
@@ -184,7 +184,7 @@ impl Jwt {
     /// Checks that this node can verify the tokens that it signs.
     fn try_out(&self, options: &Options<'_>, method: &str) -> Result<(), BadTokens> {
         let private = PathBuf::from(options.private.unwrap_or_default());
-        match self.sign("user", 1) {
+        match self.sign_login("user", 1) {
             None => Ok(()),
             Some(Ok(token)) if self.read(&token).is_some() => Ok(()),
             Some(Ok(_)) => Err(BadTokens::Pair {
@@ -196,10 +196,10 @@ impl Jwt {
     }
 
     /// Returns a token for a user who has just logged in, if there is a private key.
-    pub(super) fn sign(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
-        let key = self.signs.as_ref()?;
+    pub(super) fn sign_login(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
+        let key = self.signing_key.as_ref()?;
         // In whole seconds, because some parsers reject fractions.
-        let exp = get_current_timestamp().saturating_add(self.life.as_secs());
+        let exp = get_current_timestamp().saturating_add(self.lifetime.as_secs());
         let claims = serde_json::json!({
             "username": name,
             "revision": revision,
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn claims_are_valid_only_for_the_current_password() {
         for (revision, holds) in [(0, false), (5, false), (6, true), (9, true), (10, false)] {
-            assert_eq!(claims(revision).hold(&credentials()), holds, "{revision}");
+            assert_eq!(claims(revision).are_current(&credentials()), holds, "{revision}");
         }
         let others: [fn(&mut Credentials); 4] = [
             |now| now.enabled = false,
@@ -323,7 +323,7 @@ mod tests {
         for change in others {
             let mut other = credentials();
             change(&mut other);
-            assert!(!claims(7).hold(&other), "{other:?}");
+            assert!(!claims(7).are_current(&other), "{other:?}");
         }
     }
 

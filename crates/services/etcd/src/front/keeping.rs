@@ -14,8 +14,8 @@ use super::{
     gate::Requester,
 };
 use crate::{
-    auth::{AuthAsk, Credentials, auth_ask},
-    command::{Command, KeptAlive, Lasting, Query},
+    auth::{AuthQuery, Credentials, auth_ask},
+    command::{Command, KeepAliveTtls, KeptAlive, Query},
 };
 
 const IDS_MAX: usize = 1000;
@@ -38,7 +38,7 @@ pub(super) struct KeepAliveRequest {
     asker: Requester,
     /// Auth revision at which the client was authorized; 0 if auth is disabled.
     auth_revision: u64,
-    tell: oneshot::Sender<Result<KeepAliveResult, Status>>,
+    result_sender: oneshot::Sender<Result<KeepAliveResult, Status>>,
 }
 
 /// A handle to the task that combines requests.
@@ -52,7 +52,7 @@ pub(super) fn keeper() -> (Keeper, mpsc::Receiver<KeepAliveRequest>) {
 
 impl Keeper {
     /// Queues a request, whose result arrives at the returned receiver.
-    pub(super) async fn keep(
+    pub(super) async fn queue_keep_alive(
         &self,
         asking: &ReplicaAccess,
         asker: &Requester,
@@ -62,8 +62,8 @@ impl Keeper {
         let wanted = KeepAliveRequest {
             id,
             asker: asker.clone(),
-            auth_revision: may_keep(asking, asker, id).await?,
-            tell,
+            auth_revision: check_may_keep(asking, asker, id).await?,
+            result_sender: tell,
         };
         let sent = self.0.send(wanted).await;
         sent.map_err(|_| errors::stopped())?;
@@ -73,12 +73,12 @@ impl Keeper {
 
 /// Checks that a client may keep a lease alive, which requires write access to all of its keys.
 /// Returns the auth revision of the check; 0 if auth is disabled.
-async fn may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<u64, Status> {
+async fn check_may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<u64, Status> {
     if asking.is_open().await? {
         return Ok(0);
     }
-    let what = Some(auth_ask::What::Keep(id));
-    let query = Query::Auth(AuthAsk { what });
+    let what = Some(auth_ask::AuthQueryKind::MayKeepAlive(id));
+    let query = Query::Auth(AuthQuery { kind: what });
     let ask = || asking.query::<Credentials>(asker, &query, Freshness::Local);
     let (now, _) = retry_while_busy(ask).await?;
     Ok(if now.enabled { now.revision } else { 0 })
@@ -90,15 +90,15 @@ pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Ke
     while asked.recv_many(&mut all, IDS_MAX).await > 0 {
         let mut tries = 0;
         let lasting = loop {
-            let lasting = keep_all(&asking, &all).await;
+            let lasting = execute_keep_alives(&asking, &all).await;
             let moved = lasting.as_ref().is_err_and(errors::is_auth_moved);
             if !moved || tries == AUTH_TRIES {
                 break lasting;
             }
             tries += 1;
-            look_again(&asking, &mut all).await;
+            recheck_rights(&asking, &mut all).await;
         };
-        for (at, KeepAliveRequest { id, tell, .. }) in all.drain(..).enumerate() {
+        for (at, KeepAliveRequest { id, result_sender: tell, .. }) in all.drain(..).enumerate() {
             let kept = match &lasting {
                 Ok(lasting) => Ok(KeepAliveResult {
                     id,
@@ -114,7 +114,10 @@ pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Ke
 }
 
 /// Keeps the leases of all requests alive with one command.
-async fn keep_all(asking: &ReplicaAccess, all: &[KeepAliveRequest]) -> Result<Lasting, Status> {
+async fn execute_keep_alives(
+    asking: &ReplicaAccess,
+    all: &[KeepAliveRequest],
+) -> Result<KeepAliveTtls, Status> {
     let kept = KeptAlive {
         ids: all.iter().map(|wanted| wanted.id).collect(),
         now_ms: 0,
@@ -125,14 +128,14 @@ async fn keep_all(asking: &ReplicaAccess, all: &[KeepAliveRequest]) -> Result<La
         let (kept, begun) = (kept.clone(), Instant::now());
         let make = move |now_ms| Command::KeepAlive(KeptAlive { now_ms, ..kept.clone() });
         async move {
-            let (lasting, _) = asking.execute_at::<Lasting>(&Requester::Member, make).await?;
+            let (lasting, _) = asking.execute_at::<KeepAliveTtls>(&Requester::Member, make).await?;
             Ok::<_, Status>(lasting.left_after(begun.elapsed()))
         }
     };
     retry_while_busy(ask).await
 }
 
-impl Lasting {
+impl KeepAliveTtls {
     /// Subtracts the time since the command was sent from the remaining times. The leases were
     /// extended from the command's acceptance, after which it may have waited for a leader.
     fn left_after(mut self, passed: Duration) -> Self {
@@ -146,17 +149,17 @@ impl Lasting {
 
 /// Repeats the checks after users or roles have changed. Requests that are no longer allowed are
 /// answered with an error and removed.
-async fn look_again(asking: &ReplicaAccess, all: &mut Vec<KeepAliveRequest>) {
+async fn recheck_rights(asking: &ReplicaAccess, all: &mut Vec<KeepAliveRequest>) {
     if asking.credentials("").await.is_err() {
         return;
     }
     for mut wanted in std::mem::take(all) {
-        match may_keep(asking, &wanted.asker, wanted.id).await {
+        match check_may_keep(asking, &wanted.asker, wanted.id).await {
             Ok(auth_revision) => {
                 wanted.auth_revision = auth_revision;
                 all.push(wanted);
             }
-            Err(status) => drop(wanted.tell.send(Err(status))),
+            Err(status) => drop(wanted.result_sender.send(Err(status))),
         }
     }
 }
@@ -168,7 +171,7 @@ mod tests {
     #[test]
     fn late_response_has_the_remaining_ttls() {
         let left = |ms| {
-            let lasting = Lasting { revision: 1, ttls: vec![10, 0, 2] };
+            let lasting = KeepAliveTtls { revision: 1, ttls: vec![10, 0, 2] };
             lasting.left_after(Duration::from_millis(ms)).ttls
         };
         assert_eq!(left(999), [10, 0, 2]);

@@ -38,7 +38,7 @@ pub(super) struct Kv {
 
 impl Kv {
     /// Waits until this node has removed all history before `revision`.
-    async fn removed_before(&self, revision: i64) -> Result<(), Status> {
+    async fn wait_for_scrub(&self, revision: i64) -> Result<(), Status> {
         loop {
             let figures = self.asking.figures(Freshness::Local).await?;
             if figures.is_scrubbed && figures.compacted >= revision {
@@ -56,23 +56,23 @@ pub(super) async fn read(
     asker: &Requester,
     request: RangeRequest,
 ) -> Result<(RangeResponse, Share), Status> {
-    let freshness = Freshness::of(request.serializable);
+    let freshness = Freshness::from_serializable(request.serializable);
     let mut restarts = 0;
     let mut share = asking.memory.share();
     let mut paging = Paging::new(request);
     loop {
-        let freshness = match paging.is_begun() {
+        let freshness = match paging.has_begun() {
             true => Freshness::Local,
             false => freshness,
         };
         let query = Query::Page(paging.next(PAGE_VISITS_MAX));
         match asking.query(asker, &query, freshness).await {
             Ok((page, of_page)) => {
-                let is_last = paging.add(page).map_err(errors::refused)?;
+                let is_last = paging.add(page).map_err(errors::refusal_status)?;
                 drop(of_page);
                 let bytes = usize::try_from(paging.bytes()).unwrap_or(usize::MAX);
                 if !share.resize(bytes) {
-                    return Err(errors::too_many());
+                    return Err(errors::memory_exceeded());
                 }
                 if is_last {
                     return Ok((paging.finish(), share));
@@ -93,7 +93,7 @@ pub(super) async fn read(
 }
 
 /// Returns a response whose memory is charged until it is sent.
-fn answer<M: Message>(answer: M, share: Share) -> Response<M> {
+fn charged_response<M: Message>(answer: M, share: Share) -> Response<M> {
     let mut response = Response::new(answer);
     response.extensions_mut().insert(Arc::new(share));
     response
@@ -107,10 +107,10 @@ impl KvService for Kv {
     ) -> Result<Response<RangeResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Reader)?;
         let request = request.into_inner();
-        check::range(&request).map_err(errors::refused)?;
+        check::range(&request).map_err(errors::refusal_status)?;
         let (mut range, share) = read(&self.asking, &asker, request).await?;
-        self.asking.fill(&mut range.header);
-        Ok(answer(range, share))
+        self.asking.complete_header(&mut range.header);
+        Ok(charged_response(range, share))
     }
 
     type RangeStreamStream = Answers<RangeStreamResponse>;
@@ -128,13 +128,13 @@ impl KvService for Kv {
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Writer)?;
         let request = request.into_inner();
-        check::put(&request).map_err(errors::refused)?;
+        check::put(&request).map_err(errors::refusal_status)?;
         let room = request.key.len() + request.value.len();
-        self.asking.room_for(room).await?;
+        self.asking.check_quota(room).await?;
         let (mut done, share): (PutResponse, _) =
             self.asking.execute(&asker, &Command::Put(request)).await?;
-        self.asking.fill(&mut done.header);
-        Ok(answer(done, share))
+        self.asking.complete_header(&mut done.header);
+        Ok(charged_response(done, share))
     }
 
     async fn delete_range(
@@ -143,12 +143,12 @@ impl KvService for Kv {
     ) -> Result<Response<DeleteRangeResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Writer)?;
         let request = request.into_inner();
-        check::delete(&request).map_err(errors::refused)?;
+        check::delete(&request).map_err(errors::refusal_status)?;
         let command = Command::Delete(request);
         let (mut done, share): (DeleteRangeResponse, _) =
             self.asking.execute(&asker, &command).await?;
-        self.asking.fill(&mut done.header);
-        Ok(answer(done, share))
+        self.asking.complete_header(&mut done.header);
+        Ok(charged_response(done, share))
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
@@ -159,19 +159,19 @@ impl KvService for Kv {
         };
         let asker = self.asking.allow(&request, needed)?;
         let request = request.into_inner();
-        check::txn(&request).map_err(errors::refused)?;
+        check::txn(&request).map_err(errors::refusal_status)?;
         if readonly {
-            let freshness = Freshness::of(is_serializable(&request));
+            let freshness = Freshness::from_serializable(is_serializable(&request));
             let query = Query::Txn(request);
             let (mut done, share): (TxnResponse, _) =
                 self.asking.query(&asker, &query, freshness).await?;
-            self.asking.fill(&mut done.header);
-            return Ok(answer(done, share));
+            self.asking.complete_header(&mut done.header);
+            return Ok(charged_response(done, share));
         }
         let (mut done, share): (TxnResponse, _) =
             self.asking.execute(&asker, &Command::Txn(request)).await?;
-        self.asking.fill(&mut done.header);
-        Ok(answer(done, share))
+        self.asking.complete_header(&mut done.header);
+        Ok(charged_response(done, share))
     }
 
     async fn compact(
@@ -185,9 +185,9 @@ impl KvService for Kv {
         let (mut done, share): (CompactionResponse, _) =
             self.asking.execute(&asker, &command).await?;
         if physical {
-            self.removed_before(revision).await?;
+            self.wait_for_scrub(revision).await?;
         }
-        self.asking.fill(&mut done.header);
-        Ok(answer(done, share))
+        self.asking.complete_header(&mut done.header);
+        Ok(charged_response(done, share))
     }
 }

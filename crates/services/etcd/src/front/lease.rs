@@ -11,7 +11,7 @@ use super::{
     errors,
     gate::Requester,
     keeping::{KeepAliveResult, Keeper},
-    queue::{Answers, Queued},
+    queue::{Queued, ResponseStream},
 };
 use crate::{
     command::{Command, Granted, LeasesPage, LeasesRequest, Query},
@@ -39,7 +39,7 @@ pub(super) struct Lease {
 }
 
 /// Returns a random lease id. A collision is very unlikely, and detected when the lease is granted.
-pub(super) fn some_id() -> Result<i64, Status> {
+pub(super) fn random_id() -> Result<i64, Status> {
     let random = quorate::random().map_err(|error| Status::internal(error.to_string()))?;
     // Positive, as etcd's ids are.
     Ok(i64::from_le_bytes(random) & i64::MAX)
@@ -47,7 +47,7 @@ pub(super) fn some_id() -> Result<i64, Status> {
 
 #[async_trait]
 impl LeaseService for Lease {
-    type LeaseKeepAliveStream = Answers<LeaseKeepAliveResponse>;
+    type LeaseKeepAliveStream = ResponseStream<LeaseKeepAliveResponse>;
 
     async fn lease_grant(
         &self,
@@ -56,10 +56,10 @@ impl LeaseService for Lease {
         let asker = self.asking.allow(&request, Role::Writer)?;
         let LeaseGrantRequest { ttl, id } = request.into_inner();
         let is_chosen_here = id == 0;
-        self.asking.room_for(0).await?;
+        self.asking.check_quota(0).await?;
         loop {
             let id = match id {
-                0 => some_id()?,
+                0 => random_id()?,
                 id => id,
             };
             let granted = move |now_ms| Command::Grant(Granted { id, ttl, now_ms });
@@ -70,7 +70,7 @@ impl LeaseService for Lease {
                 }
                 done => done?,
             };
-            self.asking.fill(&mut answer.header);
+            self.asking.complete_header(&mut answer.header);
             return Ok(Response::new(answer));
         }
     }
@@ -83,7 +83,7 @@ impl LeaseService for Lease {
         let command = Command::Revoke(request.into_inner());
         let (mut answer, _): (LeaseRevokeResponse, _) =
             self.asking.execute(&asker, &command).await?;
-        self.asking.fill(&mut answer.header);
+        self.asking.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -92,18 +92,18 @@ impl LeaseService for Lease {
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let asker = self.asking.stay(&Requester::of(&request)).await?;
-        let share = self.asking.memory.take(STREAM_BYTES);
-        let share = share.ok_or_else(errors::too_many)?;
+        let share = self.asking.memory.try_reserve(STREAM_BYTES);
+        let share = share.ok_or_else(errors::memory_exceeded)?;
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let (line, waiting) = mpsc::channel(KEPT_MAX);
         let asking = Arc::clone(&self.asking);
         tokio::spawn(async move {
-            answer_in_order(&asking, waiting, answers).await;
+            send_in_order(&asking, waiting, answers).await;
             drop(share);
         });
         let (asking, keeper) = (Arc::clone(&self.asking), self.keeper.clone());
-        tokio::spawn(keep_all(asking, keeper, asker, request.into_inner(), line));
-        Ok(Response::new(Answers(receiver)))
+        tokio::spawn(handle_stream(asking, keeper, asker, request.into_inner(), line));
+        Ok(Response::new(ResponseStream(receiver)))
     }
 
     async fn lease_time_to_live(
@@ -114,7 +114,7 @@ impl LeaseService for Lease {
         let query = Query::Lease(request.into_inner());
         let asked = self.asking.query(&asker, &query, Freshness::Linearizable);
         let (mut answer, share): (LeaseTimeToLiveResponse, _) = asked.await?;
-        self.asking.fill(&mut answer.header);
+        self.asking.complete_header(&mut answer.header);
         let mut response = Response::new(answer);
         response.extensions_mut().insert(Arc::new(share));
         Ok(response)
@@ -134,8 +134,8 @@ impl LeaseService for Lease {
             // This node's state is now at least as new as the first page, so later pages can be
             // read locally.
             freshness = Freshness::Local;
-            if !share.grow(page.ids.len() * LEASE_BYTES) {
-                return Err(errors::too_many());
+            if !share.try_grow(page.ids.len() * LEASE_BYTES) {
+                return Err(errors::memory_exceeded());
             }
             let leases = page.ids.into_iter().map(|id| LeaseStatus { id });
             answer.leases.extend(leases);
@@ -151,7 +151,7 @@ impl LeaseService for Lease {
 type Coming = oneshot::Receiver<Result<KeepAliveResult, Status>>;
 
 /// Handles the keep-alive requests on a client's stream.
-async fn keep_all(
+async fn handle_stream(
     asking: Arc<ReplicaAccess>,
     keeper: Keeper,
     asker: Requester,
@@ -164,7 +164,9 @@ async fn keep_all(
             request = requests.message() => request,
         };
         let coming = match request {
-            Ok(Some(LeaseKeepAliveRequest { id })) => keep_one(&asking, &keeper, &asker, id).await,
+            Ok(Some(LeaseKeepAliveRequest { id })) => {
+                handle_keep_alive(&asking, &keeper, &asker, id).await
+            }
             Ok(None) => return,
             Err(status) => Err(status),
         };
@@ -175,18 +177,18 @@ async fn keep_all(
     }
 }
 
-async fn keep_one(
+async fn handle_keep_alive(
     asking: &ReplicaAccess,
     keeper: &Keeper,
     asker: &Requester,
     id: i64,
 ) -> Result<Coming, Status> {
-    asking.allow_again(asker, Role::Writer)?;
-    keeper.keep(asking, asker, id).await
+    asking.recheck_role(asker, Role::Writer)?;
+    keeper.queue_keep_alive(asking, asker, id).await
 }
 
 /// Sends responses in the order of the requests, until one is an error.
-async fn answer_in_order(
+async fn send_in_order(
     asking: &ReplicaAccess,
     mut waiting: mpsc::Receiver<Result<Coming, Status>>,
     answers: mpsc::Sender<Queued<LeaseKeepAliveResponse>>,

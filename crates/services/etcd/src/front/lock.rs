@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::{
     errors,
-    turns::{Turns, prefix_of},
+    turns::{KeyQueues, queue_prefix},
 };
 use crate::{
     check,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Lock(pub(super) Turns);
+pub(super) struct Lock(pub(super) KeyQueues);
 
 #[async_trait]
 impl LockService for Lock {
@@ -31,8 +31,8 @@ impl LockService for Lock {
         let asker = asking.allow(&request, Role::Writer)?;
         let asker = asking.stay(&asker).await?;
         let LockRequest { name, lease } = request.into_inner();
-        let prefix = prefix_of(&name);
-        let mut place = self.0.enter(&asker, &prefix, lease, Bytes::new()).await?;
+        let prefix = queue_prefix(&name);
+        let mut place = self.0.enqueue_key(&asker, &prefix, lease, Bytes::new()).await?;
         let Some(revision) = self.0.wait(&asker, &mut place, &prefix).await? else {
             return Err(Status::unknown("mutex: session is expired"));
         };
@@ -47,10 +47,10 @@ impl LockService for Lock {
         let asker = asking.allow(&request, Role::Writer)?;
         let delete =
             DeleteRangeRequest { key: request.into_inner().key, ..DeleteRangeRequest::default() };
-        check::delete(&delete).map_err(errors::refused)?;
+        check::delete(&delete).map_err(errors::refusal_status)?;
         let command = Command::Delete(delete);
         let (mut done, _): (DeleteRangeResponse, _) = asking.execute(&asker, &command).await?;
-        asking.fill(&mut done.header);
+        asking.complete_header(&mut done.header);
         let header = done.header;
         Ok(Response::new(UnlockResponse { header }))
     }

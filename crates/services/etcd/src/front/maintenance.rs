@@ -9,7 +9,7 @@ use super::{
     asking::{Freshness, ReplicaAccess, term_of},
     errors,
     gate::Requester,
-    queue::Answers,
+    queue::ResponseStream,
     settings::VERSION,
     snapshot,
 };
@@ -43,13 +43,13 @@ const fn fold(hash: u64) -> u32 {
 
 impl Maintenance {
     /// Hashes all data on this node. Returns the last page, which contains the hash.
-    async fn hash_at(&self, asker: &Requester, at: i64) -> Result<HashPage, Status> {
-        let first = HashRequestPage { at, ..HashRequestPage::default() };
+    async fn hash_revision(&self, asker: &Requester, at: i64) -> Result<HashPage, Status> {
+        let first = HashRequestPage { revision: at, ..HashRequestPage::default() };
         let (mut request, mut restarts) = (first.clone(), 0);
         loop {
             let query = Query::Hash(request.clone());
             match self.0.query::<HashPage>(asker, &query, Freshness::Local).await {
-                Ok((page, _)) => match HashRequestPage::behind(&page) {
+                Ok((page, _)) => match HashRequestPage::after_page(&page) {
                     Some(next) => request = next,
                     None => return Ok(page),
                 },
@@ -70,7 +70,7 @@ impl Maintenance {
 
 #[async_trait]
 impl MaintenanceService for Maintenance {
-    type SnapshotStream = Answers<SnapshotResponse>;
+    type SnapshotStream = ResponseStream<SnapshotResponse>;
 
     async fn alarm(
         &self,
@@ -92,7 +92,7 @@ impl MaintenanceService for Maintenance {
             }
             _ => self.0.execute(&asker, &Command::Alarm(request)).await?,
         };
-        self.0.fill(&mut answer.header);
+        self.0.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -146,7 +146,7 @@ impl MaintenanceService for Maintenance {
     /// Hashes as [`Maintenance::hash_kv`] does, at the current revision.
     async fn hash(&self, request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
         let asker = self.0.allow(&request, Role::Reader)?;
-        let page = self.hash_at(&asker, 0).await?;
+        let page = self.hash_revision(&asker, 0).await?;
         Ok(Response::new(HashResponse {
             header: self.0.header(page.revision),
             hash: fold(page.hash),
@@ -158,12 +158,12 @@ impl MaintenanceService for Maintenance {
         request: Request<HashKvRequest>,
     ) -> Result<Response<HashKvResponse>, Status> {
         let asker = self.0.allow(&request, Role::Reader)?;
-        let page = self.hash_at(&asker, request.get_ref().revision).await?;
+        let page = self.hash_revision(&asker, request.get_ref().revision).await?;
         Ok(Response::new(HashKvResponse {
             header: self.0.header(page.revision),
             hash: fold(page.hash),
             compact_revision: page.compacted,
-            hash_revision: page.at,
+            hash_revision: page.hashed_revision,
         }))
     }
 
@@ -201,7 +201,7 @@ impl MaintenanceService for Maintenance {
             return Err(errors::not_leader());
         }
         let to = NodeId(target);
-        let moved = self.0.ask_node(move |handle| handle.transfer(Some(to)));
+        let moved = self.0.send_to_node(move |handle| handle.transfer(Some(to)));
         moved.await?.map_err(|_| bad())?;
         // As in etcd, the response has no header.
         Ok(Response::new(MoveLeaderResponse::default()))

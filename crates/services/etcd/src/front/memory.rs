@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 struct Use {
     used: AtomicUsize,
-    most: usize,
+    bytes_max: usize,
     /// Enclosing budget, if this one is a part of another.
     whole: Option<Memory>,
     /// Notified when memory is released in this budget or in one with the same enclosing budget.
@@ -27,17 +27,17 @@ impl Memory {
     pub(super) fn new(most: usize) -> Self {
         Self(Arc::new(Use {
             used: AtomicUsize::new(0),
-            most,
+            bytes_max: most,
             whole: None,
             released: Arc::default(),
         }))
     }
 
     /// Returns a budget of `most` bytes within this one. Its shares are charged to both.
-    pub(super) fn part(&self, most: usize) -> Self {
+    pub(super) fn sub_budget(&self, most: usize) -> Self {
         Self(Arc::new(Use {
             used: AtomicUsize::new(0),
-            most,
+            bytes_max: most,
             whole: Some(self.clone()),
             released: Arc::clone(&self.0.released),
         }))
@@ -45,22 +45,22 @@ impl Memory {
 
     /// Returns a budget of half the size within this one.
     pub(super) fn half(&self) -> Self {
-        self.part(self.0.most / 2)
+        self.sub_budget(self.0.bytes_max / 2)
     }
 
     /// Reserves bytes until the share is dropped, if they are free.
-    pub(super) fn take(&self, bytes: usize) -> Option<Share> {
+    pub(super) fn try_reserve(&self, bytes: usize) -> Option<Share> {
         let mut share = self.share();
-        share.grow(bytes).then_some(share)
+        share.try_grow(bytes).then_some(share)
     }
 
     /// Waits until `bytes` bytes are free and reserves them. A request for more than the whole
     /// budget is reduced to it.
-    pub(super) async fn wait_for(&self, bytes: usize) -> Share {
+    pub(super) async fn reserve(&self, bytes: usize) -> Share {
         let bytes = bytes.min(self.largest());
         loop {
             let released = self.0.released.notified();
-            if let Some(share) = self.take(bytes) {
+            if let Some(share) = self.try_reserve(bytes) {
                 return share;
             }
             released.await;
@@ -74,11 +74,11 @@ impl Memory {
 
     fn largest(&self) -> usize {
         let whole = self.0.whole.as_ref();
-        self.0.most.min(whole.map_or(usize::MAX, Self::largest))
+        self.0.bytes_max.min(whole.map_or(usize::MAX, Self::largest))
     }
 
     fn add(&self, bytes: usize) -> bool {
-        let Use { used, most, whole, .. } = &*self.0;
+        let Use { used, bytes_max: most, whole, .. } = &*self.0;
         let add = |now: usize| now.checked_add(bytes).filter(|after| after <= most);
         let added = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok();
         if !added {
@@ -115,7 +115,7 @@ pub(super) struct Share {
 impl Share {
     /// Grows the share by `bytes`, or returns `false` if they are not free.
     #[must_use]
-    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+    pub(super) fn try_grow(&mut self, bytes: usize) -> bool {
         let grown = self.memory.add(bytes);
         if grown {
             self.bytes += bytes;
@@ -127,7 +127,7 @@ impl Share {
     #[must_use]
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes) {
-            Some(more) => self.grow(more),
+            Some(more) => self.try_grow(more),
             None => {
                 self.memory.subtract(self.bytes - bytes);
                 self.bytes = bytes;
@@ -152,13 +152,13 @@ mod tests {
     #[test]
     fn allocation_beyond_the_bound_is_refused_until_a_release() {
         let memory = Memory::new(100);
-        let first = memory.take(60).expect("there is room");
-        assert!(memory.take(41).is_none());
-        let second = memory.take(40).expect("there is room");
-        assert!(memory.take(1).is_none());
+        let first = memory.try_reserve(60).expect("there is room");
+        assert!(memory.try_reserve(41).is_none());
+        let second = memory.try_reserve(40).expect("there is room");
+        assert!(memory.try_reserve(1).is_none());
         drop(first);
-        assert!(memory.take(61).is_none());
-        assert!(memory.take(60).is_some());
+        assert!(memory.try_reserve(61).is_none());
+        assert!(memory.try_reserve(60).is_some());
         drop(second);
         assert_eq!(memory.used(), 0);
     }
@@ -167,19 +167,19 @@ mod tests {
     fn part_allocates_from_the_whole_and_leaves_the_rest() {
         let memory = Memory::new(100);
         let part = memory.half();
-        let mut share = part.take(50).expect("there is room");
-        assert!(part.take(1).is_none());
-        assert!(memory.take(51).is_none());
-        let rest = memory.take(50).expect("the other half is free");
+        let mut share = part.try_reserve(50).expect("there is room");
+        assert!(part.try_reserve(1).is_none());
+        assert!(memory.try_reserve(51).is_none());
+        let rest = memory.try_reserve(50).expect("the other half is free");
         assert!(share.resize(20));
         assert!(!share.resize(71), "more than the part");
         assert_eq!((part.used(), memory.used()), (20, 70));
         drop((share, rest));
-        let rest = memory.take(90).expect("there is room");
-        assert!(part.take(20).is_none(), "the whole has no room");
+        let rest = memory.try_reserve(90).expect("there is room");
+        assert!(part.try_reserve(20).is_none(), "the whole has no room");
         assert_eq!(part.used(), 0, "nothing of it stays taken");
         drop(rest);
-        assert!(part.take(50).is_some());
+        assert!(part.try_reserve(50).is_some());
     }
 
     #[test]
@@ -187,11 +187,11 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime").block_on(async {
             let part = Memory::new(100).half();
-            let all = part.wait_for(1000).await;
+            let all = part.reserve(1000).await;
             assert_eq!(part.used(), 50, "all there is");
             let waiting = tokio::spawn({
                 let part = part.clone();
-                async move { part.wait_for(10).await }
+                async move { part.reserve(10).await }
             });
             tokio::task::yield_now().await;
             assert!(!waiting.is_finished());

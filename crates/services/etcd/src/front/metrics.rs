@@ -97,17 +97,17 @@ pub(super) async fn page(asking: Arc<ReplicaAccess>) -> Response {
     quorate::process_metrics(&mut text.0);
     let memory = asking.memory.used() as u64;
     text.gauge("quorate_etcd_client_memory_bytes", "Memory that --client-memory counts", memory);
-    text.head("etcd_server_version", "gauge", "The version of the interface");
+    text.write_header("etcd_server_version", "gauge", "The version of the interface");
     text.line("etcd_server_version", &format!("server_version=\"{VERSION}\""), 1);
-    text.head("etcd_server_id", "gauge", "The member");
+    text.write_header("etcd_server_id", "gauge", "The member");
     text.line("etcd_server_id", &format!("server_id=\"{:x}\"", asking.node().0), 1);
     let name = "grpc_server_started_total";
-    text.head(name, "counter", "Requests that came");
+    text.write_header(name, "counter", "Requests that came");
     for (requests, method) in counters.methods.iter().zip(METHODS) {
         text.line(name, &labels(method), load(&requests.started));
     }
     let name = "grpc_server_handled_total";
-    text.head(name, "counter", "Requests that are over");
+    text.write_header(name, "counter", "Requests that are over");
     for (requests, method) in counters.methods.iter().zip(METHODS) {
         for (handled, code) in requests.handled.iter().zip(CODES) {
             let handled = load(handled);
@@ -127,7 +127,7 @@ fn disk_and_peers(text: &mut Text, status: &NodeStatus) {
     let name = "etcd_disk_wal_fsync_duration_seconds";
     let help = "Seconds that writes of the log took until they were on stable storage";
     let times = &status.disk.flush_times;
-    text.head(name, "histogram", help);
+    text.write_header(name, "histogram", help);
     let bucket = format!("{name}_bucket");
     for (us, count) in times.up_to() {
         text.line(&bucket, &format!("le=\"{}\"", seconds(us)), count);
@@ -136,7 +136,7 @@ fn disk_and_peers(text: &mut Text, status: &NodeStatus) {
     let took = seconds(times.sum_us);
     let _ = writeln!(text.0, "{name}_sum {took}\n{name}_count {}", times.count);
     let name = "etcd_network_active_peers";
-    text.head(name, "gauge", "Whether a member can be talked to");
+    text.write_header(name, "gauge", "Whether a member can be talked to");
     let own = status.member.node;
     for peer in status.peers.iter().filter(|peer| peer.member.node != own) {
         let labels = format!("Local=\"{:x}\",Remote=\"{:x}\"", own.0, peer.member.node.0);
@@ -156,7 +156,7 @@ fn labels((service, method, kind): (&str, &str, &str)) -> String {
 struct Text(String);
 
 impl Text {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
+    fn write_header(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}.\n# TYPE {name} {kind}");
     }
 
@@ -168,12 +168,12 @@ impl Text {
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, "gauge", help);
+        self.write_header(name, "gauge", help);
         self.line(name, "", value);
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, "counter", help);
+        self.write_header(name, "counter", help);
         self.line(name, "", value);
     }
 }

@@ -61,7 +61,7 @@ use tonic::service::Routes;
 
 use self::{
     asking::ReplicaAccess, connections::Limits, hub::Hub, keeping::Keeper, passwords::Passwords,
-    turns::Turns,
+    turns::KeyQueues,
 };
 pub use self::{
     compacting::{BadRetention, Retention},
@@ -97,15 +97,15 @@ pub enum BindError {
     Unprotected { address: String },
 }
 
-/// A bound listener. Clients can already connect, but wait until [`Door::serve`] is called.
+/// A bound listener. Clients can already connect, but wait until [`Listener::serve`] is called.
 #[derive(Debug)]
-pub struct Door {
+pub struct Listener {
     listener: TcpListener,
     address: SocketAddr,
     protection: Protection,
 }
 
-impl Door {
+impl Listener {
     /// Binds an address. Without protection, only a loopback address is accepted.
     pub fn bind(address: &str, protection: Protection) -> Result<Self, BindError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
@@ -122,7 +122,7 @@ impl Door {
     }
 
     /// Uses a bound listener. The caller is responsible for restricting who can connect.
-    pub fn on(listener: TcpListener, protection: Protection) -> io::Result<Self> {
+    pub fn from_listener(listener: TcpListener, protection: Protection) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, protection })
@@ -243,7 +243,7 @@ fn router(
     let lease = LeaseServer::new(lease::Lease { asking: Arc::clone(asking), keeper });
     let lease =
         lease.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
-    let turns = Turns { asking: Arc::clone(asking), hub: Arc::clone(hub) };
+    let turns = KeyQueues { asking: Arc::clone(asking), hub: Arc::clone(hub) };
     let lock = LockServer::new(lock::Lock(turns.clone()));
     let lock = lock.max_decoding_message_size(MESSAGE_BYTES_MAX);
     let election = ElectionServer::new(election::Election(turns));

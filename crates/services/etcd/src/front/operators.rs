@@ -11,7 +11,7 @@ use super::{
     passwords::Passwords,
 };
 use crate::{
-    auth::{AuthAsk, Credentials, auth_ask},
+    auth::{AuthQuery, Credentials, auth_ask},
     command::Query,
 };
 
@@ -50,7 +50,7 @@ impl Operators {
         let (who, token) = (Who::default(), PresentedToken::Nothing);
         let certified = certified.map(Into::into);
         let asker = Requester::Client(Client { who, certified, token, fixed_identity });
-        let query = Query::Auth(AuthAsk { what: Some(auth_ask::What::Root(true)) });
+        let query = Query::Auth(AuthQuery { kind: Some(auth_ask::AuthQueryKind::Root(true)) });
         match self.asking.query::<Credentials>(&asker, &query, Freshness::Local).await {
             Ok(_) => Ok(Some(true)),
             Err(refused) => match refused.code() {

@@ -45,7 +45,7 @@ async fn version() -> Response {
 /// its local state.
 async fn is_well(asking: &ReplicaAccess, query: Option<&str>) -> bool {
     let mut words = query.unwrap_or_default().split('&');
-    let freshness = Freshness::of(words.any(|word| word == "serializable=true"));
+    let freshness = Freshness::from_serializable(words.any(|word| word == "serializable=true"));
     let asked = timeout(CHECK_WAIT, asking.figures(freshness)).await;
     matches!(asked, Ok(Ok(_)))
 }

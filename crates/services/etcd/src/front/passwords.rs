@@ -19,18 +19,18 @@ const WAITING_MAX: usize = 64;
 
 /// Runs password hashes, up to [`AT_ONCE`] concurrently.
 #[derive(Clone, Debug)]
-pub(super) struct Passwords(Arc<Places>);
+pub(super) struct Passwords(Arc<HashSlots>);
 
 #[derive(Debug)]
-struct Places {
+struct HashSlots {
     free: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
 
 /// Place of a check that waits or runs.
-struct Waiting(Arc<Places>);
+struct QueuedCheck(Arc<HashSlots>);
 
-impl Drop for Waiting {
+impl Drop for QueuedCheck {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -38,7 +38,7 @@ impl Drop for Waiting {
 
 impl Passwords {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Places {
+        Self(Arc::new(HashSlots {
             free: Arc::new(Semaphore::new(AT_ONCE)),
             waiting: AtomicUsize::new(0),
         }))
@@ -49,9 +49,9 @@ impl Passwords {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
         let before = self.0.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting(Arc::clone(&self.0));
+        let waiting = QueuedCheck(Arc::clone(&self.0));
         if before >= AT_ONCE + WAITING_MAX {
-            return Err(errors::too_many());
+            return Err(errors::memory_exceeded());
         }
         let place = Arc::clone(&self.0.free).acquire_owned().await;
         let place = place.map_err(|_| errors::stopped())?;

@@ -14,15 +14,15 @@ use super::memory::Share;
 /// A queued response, or the error that ends the stream.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
-    answer: Result<T, Status>,
+    response: Result<T, Status>,
     /// Memory reserved for the response itself, and for the batch that it is part of.
     _held: (Option<Share>, Option<Arc<Share>>),
 }
 
 impl<T> Queued<T> {
     /// Creates a response with its own memory reservation and a reference to that of its batch.
-    pub(super) const fn of(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
-        Self { answer: Ok(answer), _held: (Some(own), of) }
+    pub(super) const fn with_memory(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
+        Self { response: Ok(answer), _held: (Some(own), of) }
     }
 }
 
@@ -30,18 +30,18 @@ impl<T> From<Result<T, Status>> for Queued<T> {
     /// Creates a response that is too small to be charged.
     fn from(answer: Result<T, Status>) -> Self {
         let _held = (None, None);
-        Self { answer, _held }
+        Self { response: answer, _held }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Answers<T>(pub(super) mpsc::Receiver<Queued<T>>);
+pub(super) struct ResponseStream<T>(pub(super) mpsc::Receiver<Queued<T>>);
 
-impl<T> Stream for Answers<T> {
+impl<T> Stream for ResponseStream<T> {
     type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let queued = ready!(self.0.poll_recv(context));
-        Poll::Ready(queued.map(|queued| queued.answer))
+        Poll::Ready(queued.map(|queued| queued.response))
     }
 }

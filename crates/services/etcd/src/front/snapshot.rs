@@ -16,7 +16,7 @@ use super::{
     asking::{Freshness, ReplicaAccess},
     errors,
     memory::Memory,
-    queue::{Answers, Queued},
+    queue::{Queued, ResponseStream},
     settings::VERSION,
 };
 use crate::proto::etcdserverpb::SnapshotResponse;
@@ -54,9 +54,9 @@ impl Reader {
         let gone = || io::Error::other("the client is gone");
         let stalled = || io::Error::other("the client takes nothing");
         for blob in piece.chunks(PIECE_BYTES) {
-            let share = self.memory.take(blob.len());
-            let share =
-                share.ok_or_else(|| io::Error::other(errors::too_many().message().to_owned()))?;
+            let share = self.memory.try_reserve(blob.len());
+            let share = share
+                .ok_or_else(|| io::Error::other(errors::memory_exceeded().message().to_owned()))?;
             let answer = SnapshotResponse {
                 header: self.asking.header(self.revision),
                 // The total size is unknown until everything has been read.
@@ -64,7 +64,7 @@ impl Reader {
                 blob: Bytes::copy_from_slice(blob),
                 version: VERSION.to_owned(),
             };
-            let queued = Queued::of(answer, share, None);
+            let queued = Queued::with_memory(answer, share, None);
             let sent = timeout(STALL, self.pieces.send(queued));
             let sent = self.runtime.block_on(sent).map_err(|_| stalled())?;
             sent.map_err(|_| gone())?;
@@ -81,7 +81,7 @@ impl Reader {
 /// Starts a snapshot that includes everything acknowledged before the call.
 pub(super) async fn stream(
     asking: &Arc<ReplicaAccess>,
-) -> Result<Answers<SnapshotResponse>, Status> {
+) -> Result<ResponseStream<SnapshotResponse>, Status> {
     let figures = asking.figures(Freshness::Linearizable).await?;
     let at: Slot = asking.status().await?.applied_to;
     let (pieces, receiver) = mpsc::channel(PIECES_MAX + 1);
@@ -97,7 +97,7 @@ pub(super) async fn stream(
         runtime: Handle::current(),
     };
     let place = asking.snapshots.clone().try_acquire_owned();
-    let place = place.map_err(|_| errors::too_many())?;
+    let place = place.map_err(|_| errors::memory_exceeded())?;
     let handle = asking.handle().clone();
     tokio::task::spawn_blocking(move || {
         let sent = backup(&handle, at, &mut |piece| reader.hash_and_send(piece));
@@ -113,7 +113,7 @@ pub(super) async fn stream(
         }
         drop(place);
     });
-    Ok(Answers(receiver))
+    Ok(ResponseStream(receiver))
 }
 
 #[cfg(test)]

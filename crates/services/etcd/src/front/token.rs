@@ -24,7 +24,7 @@ pub(super) struct Statement {
     /// Auth revision at which auth was last enabled.
     pub(super) epoch: u64,
     /// Time of the login in Unix milliseconds.
-    pub(super) at_ms: u64,
+    pub(super) login_ms: u64,
 }
 
 /// A received statement with its signature.
@@ -50,7 +50,7 @@ impl Statement {
     pub(super) fn sign(&self, secret: &[u8], cluster: u64) -> Option<String> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + self.name.len() + SIGNATURE_BYTES);
         bytes.push(VERSION);
-        for number in [self.since, self.epoch, self.at_ms] {
+        for number in [self.since, self.epoch, self.login_ms] {
             bytes.extend_from_slice(&number.to_be_bytes());
         }
         bytes.extend_from_slice(self.name.as_bytes());
@@ -78,18 +78,18 @@ impl Signed {
             name: std::str::from_utf8(name).ok()?.to_owned(),
             since: u64::from_be_bytes(*since),
             epoch: u64::from_be_bytes(*epoch),
-            at_ms: u64::from_be_bytes(*at_ms),
+            login_ms: u64::from_be_bytes(*at_ms),
         };
         Some(Self { statement, bytes, signature })
     }
 
     /// Returns whether a member of this cluster signed the statement recently enough, and the user
     /// and password have not changed according to `now`.
-    pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
+    pub(super) fn is_valid(&self, now: &Credentials, cluster: u64) -> bool {
         let signature = sign(&now.secret, cluster, &self.bytes);
         // The comparison takes constant time.
         let is_signed = signature.is_some_and(|signature| signature == self.signature);
-        let Statement { since, epoch, at_ms, .. } = self.statement;
+        let Statement { since, epoch, login_ms: at_ms, .. } = self.statement;
         is_signed
             && now.enabled
             && epoch == now.epoch
@@ -119,7 +119,7 @@ mod tests {
     }
 
     fn statement() -> Statement {
-        Statement { name: "ann".to_owned(), since: 3, epoch: 4, at_ms: 1_000_000 }
+        Statement { name: "ann".to_owned(), since: 3, epoch: 4, login_ms: 1_000_000 }
     }
 
     fn token() -> String {
@@ -133,15 +133,15 @@ mod tests {
         for (at, holds) in
             [(990_000, true), (1_000_000, true), (1_299_999, true), (1_300_000, false)]
         {
-            assert_eq!(signed.holds(&now(at), CLUSTER), holds, "{at}");
+            assert_eq!(signed.is_valid(&now(at), CLUSTER), holds, "{at}");
         }
-        assert!(!signed.holds(&now(989_999), CLUSTER), "of the future");
+        assert!(!signed.is_valid(&now(989_999), CLUSTER), "of the future");
     }
 
     #[test]
     fn token_with_other_credentials_is_invalid() {
         let signed = Signed::parse(&token()).unwrap();
-        assert!(!signed.holds(&now(1_000_000), CLUSTER + 1), "another cluster");
+        assert!(!signed.is_valid(&now(1_000_000), CLUSTER + 1), "another cluster");
         let others: [fn(&mut Credentials); 6] = [
             |now| now.secret = vec![6; SECRET_BYTES].into(),
             |now| now.secret = vec![5; SECRET_BYTES - 1].into(),
@@ -153,12 +153,12 @@ mod tests {
         for change in others {
             let mut other = now(1_000_000);
             change(&mut other);
-            assert!(!signed.holds(&other, CLUSTER), "{other:?}");
+            assert!(!signed.is_valid(&other, CLUSTER), "{other:?}");
         }
         // A signed token of a user that does not exist.
         let no_user = Statement { since: 0, ..statement() };
         let signed = Signed::parse(&no_user.sign(&now(0).secret, CLUSTER).unwrap()).unwrap();
-        assert!(!signed.holds(&Credentials { since: 0, ..now(1_000_000) }, CLUSTER));
+        assert!(!signed.is_valid(&Credentials { since: 0, ..now(1_000_000) }, CLUSTER));
     }
 
     /// A token with any bit changed is invalid.
@@ -173,7 +173,7 @@ mod tests {
                 let mut now = now(1_000_000);
                 // All other conditions are met.
                 (now.epoch, now.since) = (signed.statement.epoch, signed.statement.since);
-                signed.holds(&now, CLUSTER)
+                signed.is_valid(&now, CLUSTER)
             });
             assert!(!holds, "bit {at}");
         }

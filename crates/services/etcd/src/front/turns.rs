@@ -41,7 +41,7 @@ const PLACE_BYTES: usize = 8 << 10;
 
 /// Access to queues, including waiting for a turn.
 #[derive(Clone, Debug)]
-pub(super) struct Turns {
+pub(super) struct KeyQueues {
     pub(super) asking: Arc<ReplicaAccess>,
     pub(super) hub: Arc<Hub>,
 }
@@ -54,16 +54,16 @@ pub(super) struct QueuePlace {
     pub(super) created: i64,
     pub(super) lease: i64,
     /// Previous value of the key, if it was already in the queue.
-    pub(super) before: Option<KeyValue>,
+    pub(super) previous_value: Option<KeyValue>,
     /// Revision at which the place was created or found.
     pub(super) revision: i64,
-    gives_up: bool,
+    deletes_on_drop: bool,
     _share: Share,
 }
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        if !self.gives_up {
+        if !self.deletes_on_drop {
             return;
         }
         let (asking, key, created) = (Arc::clone(&self.asking), self.key.clone(), self.created);
@@ -92,7 +92,7 @@ fn is_created(key: &Bytes, revision: i64) -> Compare {
 }
 
 /// Returns the key prefix of a queue.
-pub(super) fn prefix_of(name: &[u8]) -> Bytes {
+pub(super) fn queue_prefix(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
@@ -152,17 +152,17 @@ pub(super) async fn delete_created(
     Ok(revision)
 }
 
-impl Turns {
+impl KeyQueues {
     /// Adds a key, attached to a lease, to the queue of a prefix.
-    pub(super) async fn enter(
+    pub(super) async fn enqueue_key(
         &self,
         asker: &Requester,
         prefix: &[u8],
         lease: i64,
         value: Bytes,
     ) -> Result<QueuePlace, Status> {
-        let share = self.hub.memory.take(PLACE_BYTES);
-        let share = share.ok_or_else(errors::too_many)?;
+        let share = self.hub.memory.try_reserve(PLACE_BYTES);
+        let share = share.ok_or_else(errors::memory_exceeded)?;
         let lease = match lease {
             0 => self.grant(asker).await?,
             lease => lease,
@@ -186,16 +186,16 @@ impl Turns {
             key,
             created: before.as_ref().map_or(revision, |before| before.create_revision),
             lease,
-            gives_up: before.is_none(),
+            deletes_on_drop: before.is_none(),
             _share: share,
-            before,
+            previous_value: before,
             revision,
         })
     }
 
     async fn grant(&self, asker: &Requester) -> Result<i64, Status> {
         loop {
-            let id = super::lease::some_id()?;
+            let id = super::lease::random_id()?;
             let ttl = LEASE_TTL;
             let granted = move |now_ms| Command::Grant(Granted { id, ttl, now_ms });
             match self.asking.execute_at::<LeaseGrantResponse>(asker, granted).await {
@@ -214,12 +214,12 @@ impl Turns {
         prefix: &[u8],
     ) -> Result<Option<i64>, Status> {
         // Subscribes before reading, so that no later change is missed.
-        let mut batches = self.hub.follow();
+        let mut batches = self.hub.subscribe();
         loop {
             let before = RangeRequest {
                 max_create_revision: place.created.saturating_sub(1),
                 sort_order: SortOrder::Descend.into(),
-                ..first_of(prefix)
+                ..first_key_request(prefix)
             };
             let ahead = match place.created {
                 // No key can have been created earlier.
@@ -229,7 +229,7 @@ impl Turns {
             let Some(ahead) = ahead else { break };
             // Waits only for the key directly ahead, so that a change does not wake all clients in
             // the queue.
-            wait_for(&mut batches, Keys::One(&ahead.key)).await?;
+            wait_for_change(&mut batches, Keys::One(&ahead.key)).await?;
         }
         let own = RangeRequest {
             key: place.key.clone(),
@@ -240,7 +240,7 @@ impl Turns {
         let (own, revision) = self.find(asker, own).await?;
         let is_there = own.is_some_and(|own| own.create_revision == place.created);
         // From now on the client owns the key, or the key is gone.
-        place.gives_up = false;
+        place.deletes_on_drop = false;
         Ok(is_there.then_some(revision))
     }
 
@@ -250,7 +250,7 @@ impl Turns {
         asker: &Requester,
         prefix: &[u8],
     ) -> Result<(Option<KeyValue>, i64), Status> {
-        let request = RangeRequest { keys_only: false, ..first_of(prefix) };
+        let request = RangeRequest { keys_only: false, ..first_key_request(prefix) };
         self.find(asker, request).await
     }
 
@@ -260,7 +260,8 @@ impl Turns {
         asker: &Requester,
         prefix: &[u8],
     ) -> Result<(Option<KeyValue>, i64), Status> {
-        let request = RangeRequest { keys_only: false, serializable: false, ..first_of(prefix) };
+        let request =
+            RangeRequest { keys_only: false, serializable: false, ..first_key_request(prefix) };
         self.find(asker, request).await
     }
 
@@ -277,7 +278,7 @@ impl Turns {
 }
 
 /// Returns a request for the oldest key of a prefix.
-fn first_of(prefix: &[u8]) -> RangeRequest {
+fn first_key_request(prefix: &[u8]) -> RangeRequest {
     RangeRequest {
         key: Bytes::copy_from_slice(prefix),
         range_end: prefix_end(prefix),
@@ -290,17 +291,17 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// Like [`wait_for`], for any key with the given prefix.
+/// Like [`wait_for_change`], for any key with the given prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],
 ) -> Result<(), Status> {
     let end = prefix_end(prefix);
-    wait_for(batches, Keys::of(prefix, &end)).await
+    wait_for_change(batches, Keys::from_range(prefix, &end)).await
 }
 
 /// Waits until one of `keys` has or may have changed.
-pub(super) async fn wait_for(
+pub(super) async fn wait_for_change(
     batches: &mut Receiver<Arc<Batch>>,
     keys: Keys<'_>,
 ) -> Result<(), Status> {
@@ -327,6 +328,6 @@ mod tests {
         assert_eq!(prefix_end(b"a/"), &b"a0"[..]);
         assert_eq!(prefix_end(b"a\xff"), &b"b"[..]);
         assert_eq!(prefix_end(b"\xff\xff"), &b"\0"[..], "to the end of all keys");
-        assert_eq!(prefix_of(b"name"), &b"name/"[..]);
+        assert_eq!(queue_prefix(b"name"), &b"name/"[..]);
     }
 }

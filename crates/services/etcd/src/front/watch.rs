@@ -27,10 +27,10 @@ use super::{
     gate::Requester,
     hub::{Batch, EVENT_BYTES, Hub},
     memory::Share,
-    queue::{Answers, Queued},
+    queue::{Queued, ResponseStream},
 };
 use crate::{
-    auth::Mark,
+    auth::AuthVersion,
     command::{Events, EventsRequest, Figures, Query},
     proto::{
         etcdserverpb::{
@@ -65,7 +65,7 @@ pub(super) struct Watch {
 
 #[async_trait]
 impl WatchService for Watch {
-    type WatchStream = Answers<WatchResponse>;
+    type WatchStream = ResponseStream<WatchResponse>;
 
     async fn watch(
         &self,
@@ -76,24 +76,26 @@ impl WatchService for Watch {
         let changes = self.asking.gate.changes();
         let insists = request.metadata().get("hasleader");
         let insists = insists.is_some_and(|value| value.as_bytes() == b"true");
-        let share = self.hub.memory.take(STREAM_BYTES);
-        let share = share.ok_or_else(errors::too_many)?;
+        let share = self.hub.memory.try_reserve(STREAM_BYTES);
+        let share = share.ok_or_else(errors::memory_exceeded)?;
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
-        let batches = self.hub.follow();
+        let batches = self.hub.subscribe();
         let stream = WatchStream {
             asking: Arc::clone(&self.asking),
             hub: Arc::clone(&self.hub),
             asker,
             requires_leader: insists,
-            answers,
+            responses: answers,
             watchers: Watchers::default(),
-            seen: 0,
+            sent_revision: 0,
             owes_progress: false,
             _share: share,
-            _counted: CountGuard::of(&self.asking.counters, |counters| &counters.watch_streams),
+            _counted: CountGuard::count_up(&self.asking.counters, |counters| {
+                &counters.watch_streams
+            }),
         };
         tokio::spawn(stream.run(request.into_inner(), batches, changes));
-        Ok(Response::new(Answers(receiver)))
+        Ok(Response::new(ResponseStream(receiver)))
     }
 }
 
@@ -104,22 +106,22 @@ struct WatchStream {
     asker: Requester,
     /// Set if the client requires a leader, and receives an error while there is none.
     requires_leader: bool,
-    answers: mpsc::Sender<Queued<WatchResponse>>,
+    responses: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
     /// Revision up to which caught-up watchers have been sent everything.
-    seen: i64,
+    sent_revision: i64,
     /// Set while a requested progress notification has yet to be sent.
     owes_progress: bool,
     _share: Share,
     _counted: CountGuard,
 }
 
-type Changes = watch::Receiver<Option<Mark>>;
+type Changes = watch::Receiver<Option<AuthVersion>>;
 
 /// End of the stream, with an error for the client if there is one.
-struct Ends(Option<Status>);
+struct StreamEnd(Option<Status>);
 
-impl From<Status> for Ends {
+impl From<Status> for StreamEnd {
     fn from(status: Status) -> Self {
         Self(Some(status))
     }
@@ -132,8 +134,8 @@ impl WatchStream {
         batches: broadcast::Receiver<Arc<Batch>>,
         changes: Changes,
     ) {
-        if let Err(Ends(Some(status))) = self.serve(requests, batches, changes).await {
-            let _ = self.answers.send(Err(status).into()).await;
+        if let Err(StreamEnd(Some(status))) = self.serve(requests, batches, changes).await {
+            let _ = self.responses.send(Err(status).into()).await;
         }
     }
 
@@ -142,34 +144,34 @@ impl WatchStream {
         mut requests: Streaming<WatchRequest>,
         mut batches: broadcast::Receiver<Arc<Batch>>,
         mut changes: Changes,
-    ) -> Result<(), Ends> {
+    ) -> Result<(), StreamEnd> {
         let ticks = |period| interval_at(Instant::now() + period, period);
         let (mut progress, mut leader) = (ticks(PROGRESS_PERIOD), ticks(LEADER_PERIOD));
-        let answers = self.answers.clone();
+        let answers = self.responses.clone();
         loop {
             // Handles all pending requests between two pages of history. A page is read only once
             // the previous one has been sent, so a slow client occupies the memory of one page at
             // most.
-            let lags = self.watchers.lag(self.seen);
+            let lags = self.watchers.lag(self.sent_revision);
             tokio::select! {
                 biased;
                 () = answers.closed() => return Ok(()),
                 // Rights are checked before any later event is passed on.
-                Ok(()) = changes.changed() => self.look_again().await?,
+                Ok(()) = changes.changed() => self.recheck_watchers().await?,
                 request = requests.message() => match request? {
                     Some(request) => self.request(request).await?,
                     // The client has half-closed the stream, but still receives.
                     None => return self.listen(batches, changes).await,
                 },
                 batch = batches.recv() => self.batch(batch).await?,
-                _ = progress.tick() => self.tell_quiet().await?,
-                _ = leader.tick(), if self.requires_leader => self.look_for_leader()?,
+                _ = progress.tick() => self.send_idle_progress().await?,
+                _ = leader.tick(), if self.requires_leader => self.check_leader()?,
                 all = answers.reserve_many(ANSWERS_MAX), if lags => {
                     drop(all);
                     self.catch_up().await?;
                 }
             }
-            self.tell_progress().await?;
+            self.send_progress().await?;
         }
     }
 
@@ -178,47 +180,51 @@ impl WatchStream {
         &mut self,
         mut batches: broadcast::Receiver<Arc<Batch>>,
         mut changes: Changes,
-    ) -> Result<(), Ends> {
-        let answers = self.answers.clone();
+    ) -> Result<(), StreamEnd> {
+        let answers = self.responses.clone();
         loop {
-            let lags = self.watchers.lag(self.seen);
+            let lags = self.watchers.lag(self.sent_revision);
             if self.watchers.is_empty() {
                 return Ok(());
             }
             tokio::select! {
                 biased;
                 () = answers.closed() => return Ok(()),
-                Ok(()) = changes.changed() => self.look_again().await?,
+                Ok(()) = changes.changed() => self.recheck_watchers().await?,
                 batch = batches.recv() => self.batch(batch).await?,
                 all = answers.reserve_many(ANSWERS_MAX), if lags => {
                     drop(all);
                     self.catch_up().await?;
                 }
             }
-            self.tell_progress().await?;
+            self.send_progress().await?;
         }
     }
 
-    fn look_for_leader(&self) -> Result<(), Ends> {
+    fn check_leader(&self) -> Result<(), StreamEnd> {
         match self.asking.has_leader() {
             true => Ok(()),
             false => Err(Status::new(Code::Unavailable, "etcdserver: no leader").into()),
         }
     }
 
-    async fn send(&self, answer: WatchResponse) -> Result<(), Ends> {
+    async fn send(&self, answer: WatchResponse) -> Result<(), StreamEnd> {
         self.send_part(answer, None).await
     }
 
     /// Sends one of several responses with a common memory reservation.
-    async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
+    async fn send_part(
+        &self,
+        answer: WatchResponse,
+        of: Option<Arc<Share>>,
+    ) -> Result<(), StreamEnd> {
         // Reserves the slot in the queue first, because only this stream waits for it, and memory
         // second, because other streams wait for that.
-        let place = self.answers.reserve().await.map_err(|_| Ends(None))?;
+        let place = self.responses.reserve().await.map_err(|_| StreamEnd(None))?;
         let bytes = ANSWER_BYTES + answer.events.len() * EVENT_BYTES;
-        let own = timeout(MEMORY_WAIT, self.hub.memory.wait_for(bytes)).await;
-        let own = own.map_err(|_| Status::unavailable(errors::too_many().message()))?;
-        place.send(Queued::of(answer, own, of));
+        let own = timeout(MEMORY_WAIT, self.hub.memory.reserve(bytes)).await;
+        let own = own.map_err(|_| Status::unavailable(errors::memory_exceeded().message()))?;
+        place.send(Queued::with_memory(answer, own, of));
         Ok(())
     }
 
@@ -227,7 +233,7 @@ impl WatchStream {
         retry_while_busy(|| self.asking.figures(Freshness::Local)).await
     }
 
-    async fn request(&mut self, request: WatchRequest) -> Result<(), Ends> {
+    async fn request(&mut self, request: WatchRequest) -> Result<(), StreamEnd> {
         match request.request_union {
             Some(RequestUnion::CreateRequest(request)) => self.create(request).await,
             Some(RequestUnion::CancelRequest(request)) => {
@@ -236,7 +242,7 @@ impl WatchStream {
                     return Ok(());
                 }
                 self.send(WatchResponse {
-                    header: self.asking.header(self.seen),
+                    header: self.asking.header(self.sent_revision),
                     watch_id: id,
                     canceled: true,
                     ..WatchResponse::default()
@@ -251,7 +257,7 @@ impl WatchStream {
         }
     }
 
-    async fn create(&mut self, request: WatchCreateRequest) -> Result<(), Ends> {
+    async fn create(&mut self, request: WatchCreateRequest) -> Result<(), StreamEnd> {
         let asking = Arc::clone(&self.asking);
         let refused = |revision, reason: &str| WatchResponse {
             header: asking.header(revision),
@@ -262,31 +268,31 @@ impl WatchStream {
             ..WatchResponse::default()
         };
         let range = (request.key.clone(), request.range_end.clone());
-        if let Err(status) = self.let_in(range).await {
+        if let Err(status) = self.check_watch_rights(range).await {
             return match rights::is_refusal(&status) {
-                true => self.send(refused(self.seen, &errors::written(&status))).await,
+                true => self.send(refused(self.sent_revision, &errors::written(&status))).await,
                 false => Err(status.into()),
             };
         }
         // Queried after subscribing to batches, which therefore contain all later events.
         let revision = self.figures().await?.revision;
-        if self.seen == 0 {
-            self.seen = revision;
+        if self.sent_revision == 0 {
+            self.sent_revision = revision;
         }
         if self.watchers.len() >= WATCHERS_MAX {
             let answer = refused(revision, "etcdserver: too many watchers");
             return self.send(answer).await;
         }
-        let Some(share) = self.hub.memory.take(watcher::bytes_of(&request)) else {
-            let answer = refused(revision, errors::too_many().message());
+        let Some(share) = self.hub.memory.try_reserve(watcher::watcher_bytes(&request)) else {
+            let answer = refused(revision, errors::memory_exceeded().message());
             return self.send(answer).await;
         };
         let next = match request.start_revision {
             0 => revision + 1,
             start => start,
         };
-        let prev = request.prev_kv.then(|| self.hub.want_prev());
-        let counted = CountGuard::of(&self.asking.counters, |counters| &counters.watchers);
+        let prev = request.prev_kv.then(|| self.hub.register_prev());
+        let counted = CountGuard::count_up(&self.asking.counters, |counters| &counters.watchers);
         let added = match Watcher::new(&request, next, prev, (share, counted)) {
             Ok(watcher) => self.watchers.add(request.watch_id, watcher),
             Err(why) => Err(why),
@@ -309,36 +315,36 @@ impl WatchStream {
     }
 
     /// Handles a batch from the hub. If one was missed, the watchers read history.
-    async fn batch(&mut self, batch: Result<Arc<Batch>, RecvError>) -> Result<(), Ends> {
+    async fn batch(&mut self, batch: Result<Arc<Batch>, RecvError>) -> Result<(), StreamEnd> {
         let batch = match batch {
             Ok(batch) => batch,
             // The next batch reveals the gap.
             Err(RecvError::Lagged(_)) => return Ok(()),
             Err(RecvError::Closed) => return Err(errors::stopped().into()),
         };
-        if batch.to <= self.seen || self.seen == 0 {
+        if batch.to <= self.sent_revision || self.sent_revision == 0 {
             return Ok(());
         }
         // A client with many unread responses reads the events from history later.
-        let is_slow = self.answers.capacity() < ANSWERS_MAX / 2;
-        if batch.from <= self.seen + 1 && !is_slow {
+        let is_slow = self.responses.capacity() < ANSWERS_MAX / 2;
+        if batch.from <= self.sent_revision + 1 && !is_slow {
             let events = ByKey::new(&batch.events);
             // Handles one watcher at a time, so that the events of many are never in memory
             // together.
-            for id in self.watchers.watchers_to_notify(&batch, &events, self.seen) {
-                let told = self.watchers.told(id, &events);
+            for id in self.watchers.watchers_to_notify(&batch, &events, self.sent_revision) {
+                let told = self.watchers.watcher_events(id, &events);
                 self.send_events(id, told, batch.to, batch.share.as_ref()).await?;
             }
-            self.watchers.pass(&batch, self.seen);
+            self.watchers.advance_caught_up(&batch, self.sent_revision);
         }
         // Nothing was sent after the gap, so all watchers lag.
-        self.seen = batch.to;
+        self.sent_revision = batch.to;
         Ok(())
     }
 
     /// Sends a page of history to the watchers that lag most.
-    async fn catch_up(&mut self) -> Result<(), Ends> {
-        let Some(behind) = self.watchers.first_behind(self.seen) else {
+    async fn catch_up(&mut self) -> Result<(), StreamEnd> {
+        let Some(behind) = self.watchers.next_missing(self.sent_revision) else {
             return Ok(());
         };
         let request = EventsRequest {
@@ -363,17 +369,17 @@ impl WatchStream {
         }
         let (events, share) = (ByKey::new(&page.events), Arc::new(share));
         for id in behind.ids {
-            let told = self.watchers.told(id, &events);
+            let told = self.watchers.watcher_events(id, &events);
             self.send_events(id, told, page.next - 1, Some(&share)).await?;
-            self.watchers.advance(id, page.next);
+            self.watchers.advance_watcher(id, page.next);
         }
         Ok(())
     }
 
     /// Ends the watchers whose next revision is compacted, and sends them the compacted revision.
-    async fn end_compacted(&mut self) -> Result<(), Ends> {
+    async fn end_compacted(&mut self) -> Result<(), StreamEnd> {
         let figures = self.figures().await?;
-        for id in self.watchers.before(figures.compacted) {
+        for id in self.watchers.watchers_behind(figures.compacted) {
             self.watchers.remove(id);
             self.send(WatchResponse {
                 header: self.asking.header(figures.revision),
@@ -395,7 +401,7 @@ impl WatchStream {
         events: Vec<Event>,
         to: i64,
         of: Option<&Arc<Share>>,
-    ) -> Result<(), Ends> {
+    ) -> Result<(), StreamEnd> {
         let Some(watcher) = self.watchers.get_mut(id).filter(|_| !events.is_empty()) else {
             return Ok(());
         };
@@ -416,16 +422,16 @@ impl WatchStream {
     }
 
     /// Sends a requested progress notification for all watchers, once all are caught up.
-    async fn tell_progress(&mut self) -> Result<(), Ends> {
-        if !self.owes_progress || self.watchers.lag(self.seen) {
+    async fn send_progress(&mut self) -> Result<(), StreamEnd> {
+        if !self.owes_progress || self.watchers.lag(self.sent_revision) {
             return Ok(());
         }
         self.owes_progress = false;
-        if self.seen == 0 {
+        if self.sent_revision == 0 {
             return Ok(());
         }
         self.send(WatchResponse {
-            header: self.asking.header(self.seen),
+            header: self.asking.header(self.sent_revision),
             watch_id: NO_WATCHER,
             ..WatchResponse::default()
         })
@@ -434,10 +440,10 @@ impl WatchStream {
 
     /// Sends progress notifications to watchers that requested them and received no events since
     /// the last check.
-    async fn tell_quiet(&mut self) -> Result<(), Ends> {
-        for id in self.watchers.take_quiet(self.seen) {
+    async fn send_idle_progress(&mut self) -> Result<(), StreamEnd> {
+        for id in self.watchers.take_idle(self.sent_revision) {
             self.send(WatchResponse {
-                header: self.asking.header(self.seen),
+                header: self.asking.header(self.sent_revision),
                 watch_id: id,
                 ..WatchResponse::default()
             })

@@ -19,11 +19,11 @@ pub enum Bad {
     #[error("it is damaged: the SHA-256 at its end does not match")]
     Checksum,
     /// Part of the file is not in etcd's format.
-    #[error("it is damaged near byte {at}: {what}")]
+    #[error("it is damaged near byte {offset}: {description}")]
     Damaged {
         /// Approximate offset of the damage.
-        at: u64,
-        what: &'static str,
+        offset: u64,
+        description: &'static str,
     },
     /// The snapshot contains something that this service does not support.
     #[error("{0}")]
@@ -33,7 +33,7 @@ pub enum Bad {
 }
 
 impl Bad {
-    pub(super) const fn damaged(at: u64, what: &'static str) -> Self {
-        Self::Damaged { at, what }
+    pub(super) const fn damaged(offset: u64, description: &'static str) -> Self {
+        Self::Damaged { offset, description }
     }
 }

@@ -30,12 +30,12 @@ pub trait Source {
 
 /// A file that must not change while it is read.
 #[derive(Debug)]
-pub struct OnDisk {
+pub struct UnchangingFile {
     file: File,
     bytes: u64,
 }
 
-impl OnDisk {
+impl UnchangingFile {
     /// Creates a source of all bytes of a file.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl OnDisk {
     }
 }
 
-impl Source for OnDisk {
+impl Source for UnchangingFile {
     fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -174,7 +174,7 @@ pub(super) struct Trees<'s> {
     source: &'s dyn Source,
     meta: Meta,
     /// Bitmap of the pages that have been read.
-    seen: Vec<u64>,
+    pages_read: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -190,7 +190,7 @@ pub(super) struct Element<'e> {
     pub(super) key: &'e [u8],
     pub(super) value: &'e [u8],
     /// Offset of the value in the file.
-    pub(super) at: u64,
+    pub(super) value_offset: u64,
     pub(super) is_bucket: bool,
 }
 
@@ -198,10 +198,10 @@ impl Element<'_> {
     /// Interprets the value of this element as a bucket.
     pub(super) fn bucket(&self) -> Result<Bucket, Bad> {
         let root = u64_at(self.value, 0).filter(|_| self.value.len() >= BUCKET);
-        match root.ok_or_else(|| Bad::damaged(self.at, "a bucket is cut off"))? {
+        match root.ok_or_else(|| Bad::damaged(self.value_offset, "a bucket is cut off"))? {
             0 => {
                 let page = self.value.get(BUCKET..).unwrap_or_default();
-                Ok(Bucket::Inline(page.to_vec(), self.at + BUCKET as u64))
+                Ok(Bucket::Inline(page.to_vec(), self.value_offset + BUCKET as u64))
             }
             root => Ok(Bucket::Tree(root)),
         }
@@ -209,7 +209,7 @@ impl Element<'_> {
 }
 
 /// A callback that receives each element of a bucket.
-pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
+pub(super) type VisitElement<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
 
 impl<'s> Trees<'s> {
     /// Opens the trees in the first `bytes` bytes of a source.
@@ -220,7 +220,7 @@ impl<'s> Trees<'s> {
             return Err(Bad::Truncated { bytes, wanted: meta.pages.saturating_mul(meta.page) });
         }
         let words = usize::try_from(meta.pages.div_ceil(64)).map_err(|_| Bad::TooLarge)?;
-        Ok(Self { source, meta, seen: vec![0; words] })
+        Ok(Self { source, meta, pages_read: vec![0; words] })
     }
 
     /// Returns the root bucket, which contains all other buckets.
@@ -234,10 +234,10 @@ impl<'s> Trees<'s> {
     }
 
     /// Marks a page and its overflow pages as read. Fails if one of them was already read.
-    fn mark(&mut self, first: u64, pages: u64) -> Result<(), Bad> {
+    fn mark_read(&mut self, first: u64, pages: u64) -> Result<(), Bad> {
         for page in first..first + pages {
             let word = usize::try_from(page / 64).ok();
-            let word = word.and_then(|word| self.seen.get_mut(word));
+            let word = word.and_then(|word| self.pages_read.get_mut(word));
             let bit = 1 << (page % 64);
             match word {
                 Some(word) if *word & bit == 0 => *word |= bit,
@@ -267,7 +267,7 @@ impl<'s> Trees<'s> {
         if more >= pages - id || (more + 1).saturating_mul(page) > RUN_MAX {
             return Err(self.damaged(id, "a page is longer than any can be"));
         }
-        self.mark(id, more + 1)?;
+        self.mark_read(id, more + 1)?;
         if more > 0 {
             let head = bytes.len();
             let all = (more + 1) * page;
@@ -279,7 +279,11 @@ impl<'s> Trees<'s> {
     }
 
     /// Visits all elements of a bucket in order.
-    pub(super) fn each(&mut self, bucket: &Bucket, each: &mut Each<'_>) -> Result<(), Bad> {
+    pub(super) fn visit_bucket(
+        &mut self,
+        bucket: &Bucket,
+        each: &mut VisitElement<'_>,
+    ) -> Result<(), Bad> {
         let mut last = None;
         let mut ahead = match bucket {
             Bucket::Inline(page, at) => {
@@ -322,7 +326,12 @@ fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
 
 /// Visits the elements of a leaf page, whose keys must all be greater than those of previous
 /// leaves.
-fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -> Result<(), Bad> {
+fn leaf(
+    page: &[u8],
+    at: u64,
+    last: &mut Option<Vec<u8>>,
+    each: &mut VisitElement<'_>,
+) -> Result<(), Bad> {
     let count = count(page);
     let cut = || Bad::damaged(at, "a leaf is cut off");
     let mut room = page.len().checked_sub(HEAD + count * ELEMENT);
@@ -350,7 +359,7 @@ fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -
         each(Element {
             key: name,
             value,
-            at: at + (from + place + key) as u64,
+            value_offset: at + (from + place + key) as u64,
             is_bucket: flags & IS_BUCKET != 0,
         })?;
         let slot = before.get_or_insert_default();

@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::{
     bad::Bad,
-    bolt::{Bucket, Each, Element, Source, Trees},
+    bolt::{Bucket, Element, Source, Trees, VisitElement},
 };
 use crate::{
     auth::{BroughtRole, BroughtUser, ImportedAuth},
@@ -68,7 +68,7 @@ pub struct Status {
 
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    at: Revision,
+    revision: Revision,
     deletes: bool,
     lease: i64,
     /// Offset and length of the key in `keys`.
@@ -125,12 +125,12 @@ impl<'s> Contents<'s> {
         let mut trees = Trees::open(source, bytes)?;
         let mut buckets = Vec::new();
         let root = trees.root();
-        trees.each(&root, &mut |element: Element<'_>| {
+        trees.visit_bucket(&root, &mut |element: Element<'_>| {
             if element.is_bucket && buckets.len() < BUCKETS_MAX {
                 buckets.push((element.key.to_vec(), element.bucket()?));
                 return Ok(());
             }
-            Err(Bad::damaged(element.at, "its list of buckets makes no sense"))
+            Err(Bad::damaged(element.value_offset, "its list of buckets makes no sense"))
         })?;
         let mut contents = Self {
             source,
@@ -157,7 +157,7 @@ impl<'s> Contents<'s> {
 
     fn bucket(&mut self, trees: &mut Trees<'_>, name: &[u8], bucket: &Bucket) -> Result<(), Bad> {
         let mut hash = crc32c::crc32c_append(self.status.hash, name);
-        let mut take: Box<Each<'_>> = match name {
+        let mut take: Box<VisitElement<'_>> = match name {
             b"key" => Box::new(|element| self.change(element)),
             b"meta" => Box::new(|element| self.meta(element)),
             b"lease" => Box::new(|element| self.lease(element)),
@@ -167,10 +167,10 @@ impl<'s> Contents<'s> {
             // Members, alarms and versions belong to the old cluster and are not imported.
             _ => Box::new(|_| Ok(())),
         };
-        trees.each(bucket, &mut |element| {
+        trees.visit_bucket(bucket, &mut |element| {
             hash = crc32c::crc32c_append(crc32c::crc32c_append(hash, element.key), element.value);
             match element.is_bucket {
-                true => Err(Bad::damaged(element.at, "a bucket lies in a bucket")),
+                true => Err(Bad::damaged(element.value_offset, "a bucket lies in a bucket")),
                 false => take(element),
             }
         })?;
@@ -182,7 +182,8 @@ impl<'s> Contents<'s> {
     fn sort(&mut self) {
         let mut by_key: Vec<usize> = (0..self.changes.len()).collect();
         by_key.sort_unstable_by(|a, b| {
-            let [one, other] = [a, b].map(|index| self.change_at(*index).map(|change| change.2));
+            let [one, other] =
+                [a, b].map(|index| self.revision_of_change(*index).map(|change| change.2));
             // For equal keys, later changes come first. They have higher indexes.
             one.cmp(&other).then(b.cmp(a))
         });
@@ -191,7 +192,10 @@ impl<'s> Contents<'s> {
         self.status.total_keys = now.count() as u64;
     }
 
-    fn change(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+    fn change(
+        &mut self,
+        Element { key, value, value_offset: at, .. }: Element<'_>,
+    ) -> Result<(), Bad> {
         let wrong = |what| Bad::damaged(at, what);
         let (revision, deletes) =
             revision(key).ok_or_else(|| wrong("a revision makes no sense"))?;
@@ -210,7 +214,7 @@ impl<'s> Contents<'s> {
             return Err(wrong("a record is too long"));
         };
         self.changes.push(Change {
-            at: revision,
+            revision,
             deletes,
             lease: kv.lease,
             key: (self.keys.len(), key_bytes),
@@ -221,7 +225,10 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    fn meta(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+    fn meta(
+        &mut self,
+        Element { key, value, value_offset: at, .. }: Element<'_>,
+    ) -> Result<(), Bad> {
         let compacted = || match revision(value) {
             Some((revision, false)) => Ok(revision.main),
             _ => Err(Bad::damaged(at, "the compacted revision makes no sense")),
@@ -241,7 +248,10 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    fn lease(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+    fn lease(
+        &mut self,
+        Element { key, value, value_offset: at, .. }: Element<'_>,
+    ) -> Result<(), Bad> {
         let lease = LeaseRow::decode(value).ok();
         let id = number(key).map(u64::cast_signed);
         match lease {
@@ -253,7 +263,10 @@ impl<'s> Contents<'s> {
         }
     }
 
-    fn auth_state(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+    fn auth_state(
+        &mut self,
+        Element { key, value, value_offset: at, .. }: Element<'_>,
+    ) -> Result<(), Bad> {
         match key {
             b"authEnabled" => self.auth.enabled = value == [1],
             b"authRevision" => {
@@ -266,7 +279,10 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    fn user(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+    fn user(
+        &mut self,
+        Element { key, value, value_offset: at, .. }: Element<'_>,
+    ) -> Result<(), Bad> {
         let user = UserRow::decode(value).ok().filter(|user| user.name == key);
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
         let user = user.and_then(|user| {
@@ -282,7 +298,10 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    fn role(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+    fn role(
+        &mut self,
+        Element { key, value, value_offset: at, .. }: Element<'_>,
+    ) -> Result<(), Bad> {
         let role = RoleRow::decode(value).ok().filter(|role| role.name == key);
         let role = role.and_then(|role| {
             Some(BroughtRole {
@@ -331,39 +350,41 @@ impl<'s> Contents<'s> {
     }
 
     /// Returns the revision of a change, whether it deleted the key, and the key.
-    pub(super) fn change_at(&self, index: usize) -> Option<(Revision, bool, &[u8])> {
+    pub(super) fn revision_of_change(&self, index: usize) -> Option<(Revision, bool, &[u8])> {
         let change = self.changes.get(index)?;
         let (from, length) = change.key;
         let key = self.keys.get(from..from.checked_add(length as usize)?)?;
-        Some((change.at, change.deletes, key))
+        Some((change.revision, change.deletes, key))
     }
 
     /// Returns the index of the change at position `place` in key order, and whether it made the
     /// current record of its key.
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;
-        let (_, deletes, key) = self.change_at(index)?;
+        let (_, deletes, key) = self.revision_of_change(index)?;
         let newer = place.checked_sub(1).and_then(|before| self.by_key.get(before));
-        let newer = newer.and_then(|newer| self.change_at(*newer));
+        let newer = newer.and_then(|newer| self.revision_of_change(*newer));
         let is_newest = newer.is_none_or(|(_, _, of)| of != key);
         Some((index, is_newest && !deletes))
     }
 
     /// Returns the lease of the key after a change; 0 for none.
-    pub(super) fn lease_of(&self, index: usize) -> i64 {
+    pub(super) fn lease_after(&self, index: usize) -> i64 {
         self.changes.get(index).map_or(0, |change| change.lease)
     }
 
     pub(super) fn record_at(&self, index: usize) -> Result<Record, Bad> {
-        let Some((change, (_, _, key))) = self.changes.get(index).zip(self.change_at(index)) else {
+        let Some((change, (_, _, key))) =
+            self.changes.get(index).zip(self.revision_of_change(index))
+        else {
             return Err(Bad::damaged(0, "it changed while it was read"));
         };
         let (at, length) = change.record;
         let mut bytes = vec![0; length as usize];
         self.source.read(at, &mut bytes)?;
         let kv = KeyValue::decode(&bytes[..]).ok();
-        let kv = kv.filter(|kv| kv.key == key && kv.mod_revision == change.at.main);
-        let record = kv.map(|kv| record(change.at, &kv));
+        let kv = kv.filter(|kv| kv.key == key && kv.mod_revision == change.revision.main);
+        let record = kv.map(|kv| record(change.revision, &kv));
         let record = record.filter(Record::makes_sense);
         record.ok_or(Bad::damaged(at, "it changed while it was read"))
     }

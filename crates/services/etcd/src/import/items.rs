@@ -5,7 +5,7 @@ use crate::{
     image,
     mvcc::{
         LEASES_MAX, TTL_MAX, TTL_MIN,
-        bring::{self, Place},
+        bring::{self, StoreEntry},
     },
 };
 
@@ -52,7 +52,7 @@ pub struct Items<'c> {
     attached: Vec<(u64, usize)>,
     stage: Stage,
     /// Position within the section.
-    at: usize,
+    position: usize,
 }
 
 impl<'c> Items<'c> {
@@ -79,7 +79,7 @@ impl<'c> Items<'c> {
             deadlines: deadlines.collect(),
             attached: Vec::new(),
             stage: Stage::Head,
-            at: 0,
+            position: 0,
         };
         items.attach();
         items.deadlines.sort_unstable();
@@ -91,7 +91,7 @@ impl<'c> Items<'c> {
             let Some((index, true)) = self.contents.by_key(place) else {
                 continue;
             };
-            let lease = self.contents.lease_of(index).cast_unsigned();
+            let lease = self.contents.lease_after(index).cast_unsigned();
             // A lease that no longer exists is only a number in the record.
             if lease != 0 && self.is_lease(lease) {
                 self.attached.push((lease, index));
@@ -109,7 +109,7 @@ impl<'c> Items<'c> {
 
     /// Restarts at the first item.
     pub const fn rewind(&mut self) {
-        (self.stage, self.at) = (Stage::Head, 0);
+        (self.stage, self.position) = (Stage::Head, 0);
     }
 
     /// Writes the next item to `item`. Returns `false` at the end.
@@ -124,8 +124,8 @@ impl<'c> Items<'c> {
                 self.stage = Stage::Auth;
                 return Ok(true);
             }
-            let at = self.at;
-            self.at += 1;
+            let at = self.position;
+            self.position += 1;
             let (row, next) = match self.stage {
                 Stage::Head | Stage::End => return Ok(false),
                 Stage::Auth => (self.auth_row(at), Stage::Current),
@@ -143,24 +143,25 @@ impl<'c> Items<'c> {
                     return Ok(true);
                 }
                 Row::None => {}
-                Row::Over => (self.stage, self.at) = (next, 0),
+                Row::SectionEnd => (self.stage, self.position) = (next, 0),
             }
         }
     }
 
     fn auth_row(&self, at: usize) -> Row {
         let row = self.auth.get(at);
-        row.map_or(Row::Over, |(key, value)| Row::One((key.clone(), value.clone().into())))
+        row.map_or(Row::SectionEnd, |(key, value)| Row::One((key.clone(), value.clone().into())))
     }
 
     fn current(&self, at: usize) -> Result<Row, Bad> {
         match self.contents.by_key(at) {
-            None => Ok(Row::Over),
+            None => Ok(Row::SectionEnd),
             Some((_, false)) => Ok(Row::None),
             Some((index, true)) => {
                 let record = self.contents.record_at(index)?;
-                let change = self.contents.change_at(index);
-                Ok(change.map_or(Row::Over, |(_, _, key)| Row::One(bring::current(key, &record))))
+                let change = self.contents.revision_of_change(index);
+                Ok(change
+                    .map_or(Row::SectionEnd, |(_, _, key)| Row::One(bring::current(key, &record))))
             }
         }
     }
@@ -168,10 +169,10 @@ impl<'c> Items<'c> {
     fn history(&self, at: usize) -> Result<Row, Bad> {
         let Some((index, false)) = self.contents.by_key(at) else {
             let more = at < self.contents.changes();
-            return Ok(if more { Row::None } else { Row::Over });
+            return Ok(if more { Row::None } else { Row::SectionEnd });
         };
-        let Some((revision, deletes, key)) = self.contents.change_at(index) else {
-            return Ok(Row::Over);
+        let Some((revision, deletes, key)) = self.contents.revision_of_change(index) else {
+            return Ok(Row::SectionEnd);
         };
         let record = match deletes {
             true => None,
@@ -182,21 +183,22 @@ impl<'c> Items<'c> {
 
     fn deadline(&self, at: usize) -> Row {
         let deadline = self.deadlines.get(at);
-        deadline.map_or(Row::Over, |(at, id)| Row::One(bring::deadline(*at, id.cast_signed())))
+        deadline
+            .map_or(Row::SectionEnd, |(at, id)| Row::One(bring::deadline(*at, id.cast_signed())))
     }
 
     fn attached(&self, at: usize) -> Row {
         let attached = self.attached.get(at);
         let row = attached.and_then(|(lease, index)| {
-            let (_, _, key) = self.contents.change_at(*index)?;
+            let (_, _, key) = self.contents.revision_of_change(*index)?;
             Some(bring::attached(lease.cast_signed(), key))
         });
-        row.map_or(Row::Over, Row::One)
+        row.map_or(Row::SectionEnd, Row::One)
     }
 
     fn lease_row(&self, at: usize) -> Row {
         let Some((id, ttl)) = self.contents.leases().get(at) else {
-            return Row::Over;
+            return Row::SectionEnd;
         };
         let number = id.cast_unsigned();
         let first = self.attached.partition_point(|(lease, _)| *lease < number);
@@ -207,8 +209,10 @@ impl<'c> Items<'c> {
     }
 
     fn revision(&self, at: usize) -> Row {
-        let change = self.contents.change_at(at);
-        change.map_or(Row::Over, |(at, deletes, key)| Row::One(bring::revision(at, deletes, key)))
+        let change = self.contents.revision_of_change(at);
+        change.map_or(Row::SectionEnd, |(at, deletes, key)| {
+            Row::One(bring::revision(at, deletes, key))
+        })
     }
 
     /// Returns the row with the state, unless nothing was ever changed.
@@ -223,18 +227,18 @@ impl<'c> Items<'c> {
                 contents.scrubbed(),
                 leases,
             )),
-            _ => Row::Over,
+            _ => Row::SectionEnd,
         }
     }
 }
 
 /// A row at a position of a section.
 enum Row {
-    One(Place),
+    One(StoreEntry),
     /// The position has no entry, but later positions may have entries.
     None,
     /// The section has no more entries.
-    Over,
+    SectionEnd,
 }
 
 fn granted(ttl: i64) -> i64 {

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use self::{
     bad::Bad,
-    bolt::{OnDisk, Source},
+    bolt::{Source, UnchangingFile},
     contents::{Contents, Status},
     items::{Items, LEASE_GRACE_MS, Settings},
 };

@@ -5,15 +5,15 @@ use std::cell::Cell;
 use quorate::LoadError;
 
 use super::layout::{STATE, State};
-use crate::store::{Store, counted::Counted};
+use crate::store::{Store, counted::CountedStore};
 
 /// All keys, with their history since the last compaction.
 pub struct Mvcc {
-    pub(super) store: Counted,
+    pub(super) store: CountedStore,
     pub(super) state: State,
     /// Set while an alarm for lack of space is raised.
     pub(super) lacks_space: bool,
-    pub(super) ends: Ends,
+    pub(super) deadline_bounds: LeaseDeadlineBounds,
     /// The group's time, in Unix milliseconds.
     pub(super) time: u64,
 }
@@ -22,10 +22,10 @@ impl Mvcc {
     /// Reads the state from a store, which may be empty.
     pub fn new(store: Box<dyn Store>) -> Self {
         let mut mvcc = Self {
-            store: Counted::new(store),
+            store: CountedStore::new(store),
             state: State::EMPTY,
             lacks_space: false,
-            ends: Ends::default(),
+            deadline_bounds: LeaseDeadlineBounds::default(),
             time: 0,
         };
         // An error is ignored: the service checks the store again at start and after a load.
@@ -36,7 +36,7 @@ impl Mvcc {
     /// Reads the state again after a load.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
-        self.ends = Ends::default();
+        self.deadline_bounds = LeaseDeadlineBounds::default();
         self.state = match self.store.get(STATE) {
             None => State::EMPTY,
             Some(bytes) => {
@@ -82,7 +82,7 @@ impl Mvcc {
         self.store.below()
     }
 
-    pub(crate) const fn store_mut(&mut self) -> &mut Counted {
+    pub(crate) const fn store_mut(&mut self) -> &mut CountedStore {
         &mut self.store
     }
 }
@@ -91,7 +91,7 @@ impl Mvcc {
 /// removed deadlines until they are merged away; they precede the existing ones, and the search for
 /// the first deadline must not scan them each time.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct LeaseDeadlineBounds {
     /// Lower bound of all (deadline, lease id) pairs, with ids ordered as unsigned numbers. At most
     /// one above the group's time, because new deadlines are later than that.
     pub(super) earliest: Cell<(u64, u64)>,

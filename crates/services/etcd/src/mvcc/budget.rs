@@ -32,7 +32,7 @@ impl Budget {
         Self { bytes, visits }
     }
 
-    pub(super) fn visit(&mut self) -> Result<(), Refusal> {
+    pub(super) fn charge_visit(&mut self) -> Result<(), Refusal> {
         self.visits = self.visits.checked_sub(1).ok_or(Refusal::TooMuch)?;
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Budget {
     }
 
     /// Charges a key and its value in the response.
-    pub(super) fn answer(&mut self, key: usize, value: usize) -> Result<(), Refusal> {
+    pub(super) fn charge_answer(&mut self, key: usize, value: usize) -> Result<(), Refusal> {
         let bytes = ENTRY_BYTES + (key as u64).saturating_add(value as u64);
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;
         Ok(())

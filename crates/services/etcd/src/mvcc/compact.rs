@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use super::{
     base::Mvcc,
     layout::{
-        Change, Revision, history_at, history_end_of, parse_history, parse_revision, revision,
+        Change, Revision, history_end_of, history_place_at, parse_history, parse_revision, revision,
     },
 };
 use crate::refusal::Refusal;
@@ -65,9 +65,9 @@ impl Mvcc {
             _ => before,
         };
         for (at, change) in looked {
-            self.forget_before(&change, at);
+            self.remove_previous(&change, at);
             if change.deletes {
-                self.store.remove(&history_at(&change.key, at));
+                self.store.remove(&history_place_at(&change.key, at));
                 self.store.remove(&revision(at));
             }
         }
@@ -77,7 +77,7 @@ impl Mvcc {
     /// Removes the record that a key had before this change. It is in the adjacent entry, because
     /// older ones were removed along with earlier changes. The search stops there, because a store
     /// on disk would also scan removed entries. A change that created the key needs no search.
-    fn forget_before(&mut self, change: &Change, at: Revision) {
+    fn remove_previous(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {
             let record = self.record_at(key, at);
@@ -87,7 +87,7 @@ impl Mvcc {
             return;
         }
         // Older revisions sort after newer ones.
-        let behind = [&history_at(key, at)[..], &[0]].concat();
+        let behind = [&history_place_at(key, at)[..], &[0]].concat();
         if let Some((place, old)) = self.store.first(&behind, &history_end_of(key))
             && let Some((_, found)) = parse_history(&place)
         {

@@ -25,7 +25,7 @@ const ABSENT: Record = Record {
     value: bytes::Bytes::new(),
 };
 
-fn holds(compare: &Compare, record: &Record) -> bool {
+fn record_matches(compare: &Compare, record: &Record) -> bool {
     let union = compare.target_union.as_ref();
     // As in etcd, an operand that is missing or of another kind counts as zero.
     let number = |wanted: Option<i64>, has: i64| has.cmp(&wanted.unwrap_or(0));
@@ -80,26 +80,26 @@ fn holds(compare: &Compare, record: &Record) -> bool {
 impl Mvcc {
     /// Returns whether all comparisons hold. A comparison of a range must hold for each of its
     /// keys.
-    pub(super) fn all_hold(
+    pub(super) fn all_match(
         &self,
         compares: &[Compare],
         budget: &mut Budget,
     ) -> Result<bool, Refusal> {
         for compare in compares {
-            if !self.holds(compare, budget)? {
+            if !self.compare_matches(compare, budget)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn holds(&self, compare: &Compare, budget: &mut Budget) -> Result<bool, Refusal> {
+    fn compare_matches(&self, compare: &Compare, budget: &mut Budget) -> Result<bool, Refusal> {
         let (mut any, mut all, mut outcome) = (false, true, Ok(()));
-        let keys = Keys::of(&compare.key, &compare.range_end);
-        self.each_now(keys, &mut |_, record| {
+        let keys = Keys::from_range(&compare.key, &compare.range_end);
+        self.visit_current(keys, &mut |_, record| {
             any = true;
-            all = holds(compare, &record);
-            outcome = budget.visit();
+            all = record_matches(compare, &record);
+            outcome = budget.charge_visit();
             match outcome {
                 Ok(()) if all => ControlFlow::Continue(()),
                 _ => ControlFlow::Break(()),
@@ -112,6 +112,6 @@ impl Mvcc {
         // `ABSENT` has an empty value, which must not compare equal to one: comparisons with the
         // value of a key that does not exist never hold.
         let of_value = compare.target == i32::from(CompareTarget::Value);
-        Ok(!of_value && holds(compare, &ABSENT))
+        Ok(!of_value && record_matches(compare, &ABSENT))
     }
 }

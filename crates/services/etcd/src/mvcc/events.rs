@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::{
     base::Mvcc,
-    layout::{Change, Record, Revision, current, history_at, parse_revision, revision},
-    read::{Found, Keys},
+    layout::{Change, Record, Revision, current, history_place_at, parse_revision, revision},
+    read::{FoundRecord, Keys},
 };
 use crate::{
     command::{Events, EventsRequest},
@@ -27,7 +27,8 @@ impl Mvcc {
         if request.from < self.state.compacted {
             return Err(Refusal::Compacted);
         }
-        let keys = (!request.key.is_empty()).then(|| Keys::of(&request.key, &request.range_end));
+        let keys =
+            (!request.key.is_empty()).then(|| Keys::from_range(&request.key, &request.range_end));
         let (mut visits, mut bytes) = (0, 0);
         let mut events = Vec::new();
         let mut last = request.from.saturating_sub(1);
@@ -63,16 +64,17 @@ impl Mvcc {
             false => {
                 let record = self.record_at(key, at)?;
                 let key = key.clone();
-                Found { key, record }.into()
+                FoundRecord { key, record }.into()
             }
         };
         let is_new = !change.deletes && kv.create_revision == at.main;
         // The previous record may have been removed by compaction.
         let known = at.main > self.state.compacted;
-        let before = (prev_kv && known && !is_new).then(|| self.at(key, at.main.saturating_sub(1)));
+        let before = (prev_kv && known && !is_new)
+            .then(|| self.record_at_revision(key, at.main.saturating_sub(1)));
         let prev_kv = before.flatten().map(|record| {
             let key = key.clone();
-            Found { key, record }.into()
+            FoundRecord { key, record }.into()
         });
         let kind = match change.deletes {
             true => EventType::Delete,
@@ -86,6 +88,6 @@ impl Mvcc {
         let now = self.store.get(&current(key));
         let now = now.as_ref().and_then(Record::decode);
         now.filter(|record| record.revision == at)
-            .or_else(|| Record::decode(&self.store.get(&history_at(key, at))?))
+            .or_else(|| Record::decode(&self.store.get(&history_place_at(key, at))?))
     }
 }

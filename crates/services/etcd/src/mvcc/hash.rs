@@ -65,7 +65,7 @@ impl Hashing {
 impl Mvcc {
     pub fn hash(&self, request: &HashRequest) -> Result<HashPage, Refusal> {
         let compacted = self.state.compacted;
-        let at = match request.at {
+        let at = match request.revision {
             0 => self.state.revision,
             at if at > self.state.revision => return Err(Refusal::FutureRevision),
             at => at,
@@ -76,7 +76,7 @@ impl Mvcc {
             return Err(Refusal::Compacted);
         }
         let mut hashing = Hashing { hash: request.hash, visits: 0, bytes: 0 };
-        let next = match request.of_changes {
+        let next = match request.covers_changes {
             false => self.hash_keys(&request.from, compacted, &mut hashing),
             true => None,
         };
@@ -86,10 +86,10 @@ impl Mvcc {
         };
         Ok(HashPage {
             revision: self.state.revision,
-            at,
+            hashed_revision: at,
             compacted,
             hash: hashing.hash,
-            of_changes,
+            continues_with_changes: of_changes,
             next,
         })
     }
@@ -101,7 +101,7 @@ impl Mvcc {
             return None;
         }
         let mut next = None;
-        self.each_at(Keys::Span(from, None), compacted, &mut |key, record| {
+        self.visit_at_revision(Keys::Span(from, None), compacted, &mut |key, record| {
             if let Some(record) = record {
                 hashing.add(key, record.revision, Some(&record));
             }
@@ -118,7 +118,7 @@ impl Mvcc {
     /// at the end.
     fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut Hashing) -> Bytes {
         let first = revision(Revision::first_of(self.state.compacted.max(0).saturating_add(1)));
-        let from = match request.of_changes {
+        let from = match request.covers_changes {
             true => &request.from[..],
             false => &first[..],
         };

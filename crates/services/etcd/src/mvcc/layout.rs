@@ -117,7 +117,7 @@ pub(super) const fn history_end() -> [u8; 1] {
 }
 
 /// Returns the place in history of a key's record at `revision`. Earlier revisions follow it.
-pub(super) fn history_at(key: &[u8], revision: Revision) -> Vec<u8> {
+pub(super) fn history_place_at(key: &[u8], revision: Revision) -> Vec<u8> {
     let mut place = history(key);
     place.extend(revision.to_bytes().map(|byte| !byte));
     place
@@ -369,7 +369,7 @@ impl State {
 
 /// Returns whether this release could have written the entry, so that later arithmetic on it does
 /// not overflow.
-pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
+pub(crate) fn is_valid_entry(place: &[u8], value: &[u8]) -> bool {
     let is_record = || {
         let record = value.split_first_chunk::<{ Record::HEAD_BYTES }>();
         let record = record.and_then(|(head, _)| Record::decode(&Bytes::copy_from_slice(head)));
@@ -408,7 +408,7 @@ mod tests {
         for key in keys {
             for (main, sub) in revisions {
                 let revision = Revision { main, sub };
-                let place = history_at(key, revision);
+                let place = history_place_at(key, revision);
                 assert!(history(key) < place && place < history_end_of(key));
                 assert_eq!(parse_history(&place), Some((key.to_vec(), revision)));
                 places.push(place);

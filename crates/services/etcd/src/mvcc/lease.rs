@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::{
-    base::{Ends, Mvcc},
+    base::{LeaseDeadlineBounds, Mvcc},
     budget::Budget,
     layout::{
         Lease, attached, attached_end, deadline, deadlines, deadlines_end, lease, leases_end,
@@ -36,7 +36,7 @@ const LEASES_PAGE: usize = 5_000;
 const KEYS_STEP: usize = 1000;
 
 /// Returns the end of the leases with deadline `at`.
-fn behind(at: u64) -> Vec<u8> {
+fn deadline_end(at: u64) -> Vec<u8> {
     at.checked_add(1).map_or_else(|| deadlines_end().to_vec(), deadlines)
 }
 
@@ -44,7 +44,7 @@ impl Mvcc {
     pub fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
             // A load may have put the service back to an earlier state.
-            self.ends = Ends::default();
+            self.deadline_bounds = LeaseDeadlineBounds::default();
         }
         self.time = group_ms;
     }
@@ -79,10 +79,10 @@ impl Mvcc {
     }
 
     /// Returns the keys of a lease, in order. Fails if they exceed the budget.
-    pub fn keys_of(&self, id: i64, mut budget: Budget) -> Result<Vec<Bytes>, Refusal> {
+    pub fn lease_keys(&self, id: i64, mut budget: Budget) -> Result<Vec<Bytes>, Refusal> {
         let (mut keys, mut outcome) = (Vec::new(), Ok(()));
-        self.each_key_of(id, &[], &mut |key| {
-            outcome = budget.visit().and_then(|()| budget.answer(key.len(), 0));
+        self.visit_lease_keys(id, &[], &mut |key| {
+            outcome = budget.charge_visit().and_then(|()| budget.charge_answer(key.len(), 0));
             keys.push(Bytes::copy_from_slice(key));
             match outcome {
                 Ok(()) => ControlFlow::Continue(()),
@@ -93,7 +93,12 @@ impl Mvcc {
     }
 
     /// Visits the keys of a lease from `from` on.
-    fn each_key_of(&self, id: i64, from: &[u8], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+    fn visit_lease_keys(
+        &self,
+        id: i64,
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) {
         let (from, to) = (attached(id, from), attached_end(id));
         self.store.scan(&from, &to, &mut |place, _| {
             parse_attached(place).map_or(ControlFlow::Continue(()), &mut *visit)
@@ -101,7 +106,7 @@ impl Mvcc {
     }
 
     /// Returns whether a lease has a key from `from` (inclusive) to `to` (exclusive, if given).
-    pub(crate) fn has_key_in(&self, id: i64, from: &[u8], to: Option<&[u8]>) -> bool {
+    pub(crate) fn lease_has_key(&self, id: i64, from: &[u8], to: Option<&[u8]>) -> bool {
         let end = to.map_or_else(|| attached_end(id), |to| attached(id, to));
         self.store.first(&attached(id, from), &end).is_some()
     }
@@ -116,7 +121,7 @@ impl Mvcc {
 
     /// Returns the deadline of a lease that is granted or extended now. The group's time is used
     /// instead of `now_ms` if the node's clock lags behind it.
-    fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
+    fn lease_deadline(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
         now_ms.max(self.time).saturating_add(ms)
     }
@@ -139,7 +144,7 @@ impl Mvcc {
         // Removes an expired lease of this id, with its keys.
         self.end_lease(id);
         let granted = ttl.max(TTL_MIN);
-        let new = Lease { granted, deadline: self.deadline_of(granted, now_ms), keys: 0 };
+        let new = Lease { granted, deadline: self.lease_deadline(granted, now_ms), keys: 0 };
         self.store.put(&lease(id), new.encode());
         self.put_deadline(new.deadline, id);
         self.count_leases(|leases| leases.saturating_add(1));
@@ -148,7 +153,7 @@ impl Mvcc {
 
     fn put_deadline(&mut self, at: u64, id: i64) {
         self.store.put(&deadline(at, id), Bytes::new());
-        self.ends.next.set(self.ends.next.get().min(at));
+        self.deadline_bounds.next.set(self.deadline_bounds.next.get().min(at));
     }
 
     fn count_leases(&mut self, count: impl FnOnce(u64) -> u64) {
@@ -161,7 +166,7 @@ impl Mvcc {
     /// backwards.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
         let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
-        let new = self.deadline_of(found.granted, now_ms);
+        let new = self.lease_deadline(found.granted, now_ms);
         if new > found.deadline {
             self.store.remove(&deadline(found.deadline, id));
             found.deadline = new;
@@ -185,12 +190,12 @@ impl Mvcc {
         self.store.remove(&lease(id));
         self.store.remove(&deadline(old.deadline, id));
         self.count_leases(|leases| leases.saturating_sub(1));
-        let mut writing = Transaction::alone(self);
+        let mut writing = Transaction::single_request(self);
         let mut from = Vec::new();
         loop {
             // Copies a limited number of keys at a time, to bound memory.
             let mut keys: Vec<Vec<u8>> = Vec::new();
-            writing.mvcc.each_key_of(id, &from, &mut |key| {
+            writing.mvcc.visit_lease_keys(id, &from, &mut |key| {
                 keys.push(key.to_vec());
                 match keys.len() < KEYS_STEP {
                     true => ControlFlow::Continue(()),
@@ -210,26 +215,26 @@ impl Mvcc {
 
     /// Returns the earliest deadline after the group's time and up to `until_ms`.
     pub fn next_deadline(&self, until_ms: u64) -> Option<u64> {
-        let from = self.time.checked_add(1)?.max(self.ends.next.get());
+        let from = self.time.checked_add(1)?.max(self.deadline_bounds.next.get());
         if from > until_ms {
             return None;
         }
-        let first = self.store.first(&deadlines(from), &behind(until_ms));
+        let first = self.store.first(&deadlines(from), &deadline_end(until_ms));
         let at = first.and_then(|(place, _)| parse_deadline(&place));
         let at = at.map(|(at, _)| at);
-        self.ends.next.set(at.unwrap_or(until_ms.saturating_add(1)));
+        self.deadline_bounds.next.set(at.unwrap_or(until_ms.saturating_add(1)));
         at
     }
 
     /// Visits the expired leases, earliest deadline first.
-    fn each_ended(&self, visit: &mut dyn FnMut(i64) -> ControlFlow<()>) {
-        let (at, id) = self.ends.earliest.get();
+    fn visit_expired(&self, visit: &mut dyn FnMut(i64) -> ControlFlow<()>) {
+        let (at, id) = self.deadline_bounds.earliest.get();
         if at > self.time {
             return;
         }
         let mut first = None;
         let from = deadline(at, id.cast_signed());
-        self.store.scan(&from, &behind(self.time), &mut |place, _| {
+        self.store.scan(&from, &deadline_end(self.time), &mut |place, _| {
             let Some((at, id)) = parse_deadline(place) else {
                 return ControlFlow::Continue(());
             };
@@ -237,13 +242,13 @@ impl Mvcc {
             visit(id)
         });
         let first = first.unwrap_or((self.time.saturating_add(1), 0));
-        self.ends.earliest.set(first);
+        self.deadline_bounds.earliest.set(first);
     }
 
     /// Returns whether expired leases remain to be ended.
-    pub fn has_ended_leases(&self) -> bool {
+    pub fn has_expired_leases(&self) -> bool {
         let mut found = false;
-        self.each_ended(&mut |_| {
+        self.visit_expired(&mut |_| {
             found = true;
             ControlFlow::Break(())
         });
@@ -253,7 +258,7 @@ impl Mvcc {
     /// Ends a bounded number of expired leases, earliest deadline first.
     pub fn expire(&mut self) {
         let mut ended = Vec::new();
-        self.each_ended(&mut |id| {
+        self.visit_expired(&mut |id| {
             ended.push(id);
             match ended.len() < ENDED_MAX {
                 true => ControlFlow::Continue(()),

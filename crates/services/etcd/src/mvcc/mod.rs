@@ -24,6 +24,7 @@ mod read;
 mod txn;
 mod write;
 
+pub(crate) use self::layout::{PLACE_BYTES_MAX, is_valid_entry};
 pub use self::{
     base::Mvcc,
     budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
@@ -31,7 +32,7 @@ pub use self::{
     layout::{KEY_BYTES_MAX, Lease, Record, Revision},
     lease::{LEASE_KEYS_MAX, LEASES_MAX, TTL_MAX, TTL_MIN},
     paging::{PAGE_VISITS_MAX, Paging},
-    read::{Found, Keys},
+    read::{FoundRecord, Keys},
     txn::{is_readonly, is_serializable},
 };
 pub(crate) use self::{

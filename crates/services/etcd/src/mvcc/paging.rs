@@ -10,7 +10,7 @@ use super::{
     base::Mvcc,
     budget::QUERY_BYTES_MAX,
     layout::Record,
-    range::{arrange, bytes_of, entry, is_wanted, limit_of, most, sort},
+    range::{arrange, entry, keys_to_find, matches_revisions, response_bytes, sort},
     read::Keys,
     write::header,
 };
@@ -33,16 +33,12 @@ const PAGE_BYTES: usize = 1 << 20;
 pub struct Paging {
     request: RangeRequest,
     /// Revision of the pages; `None` before the first one.
-    at: Option<i64>,
+    page_revision: Option<i64>,
     /// Revision of the state at the first page.
     now: i64,
     /// First key of the next page.
     next: Bytes,
-    found: Vec<KeyValue>,
-    /// Number of keys that [`Paging::take_chunk`] has removed from `found`, of which the last is
-    /// dropped if it exceeds the limit.
-    taken: usize,
-    more: bool,
+    found_keys: Vec<KeyValue>,
     bytes: u64,
     count: i64,
 }
@@ -51,12 +47,10 @@ impl Paging {
     pub fn new(request: RangeRequest) -> Self {
         Self {
             request,
-            at: None,
+            page_revision: None,
             now: 0,
             next: Bytes::new(),
-            found: Vec::new(),
-            taken: 0,
-            more: false,
+            found_keys: Vec::new(),
             bytes: 0,
             count: 0,
         }
@@ -64,14 +58,14 @@ impl Paging {
 
     /// Returns whether a page has been read. Later pages show the same revision, so the requested
     /// freshness no longer matters.
-    pub const fn is_begun(&self) -> bool {
-        self.at.is_some()
+    pub const fn has_begun(&self) -> bool {
+        self.page_revision.is_some()
     }
 
     /// Returns whether the range may restart after its revision was compacted: only if the request
     /// does not name a revision.
     pub const fn may_restart(&self) -> bool {
-        self.at.is_some() && self.request.revision <= 0
+        self.page_revision.is_some() && self.request.revision <= 0
     }
 
     #[must_use]
@@ -81,22 +75,22 @@ impl Paging {
 
     /// Returns the request for the next page, which visits at most `visits` keys.
     pub fn next(&self, visits: u64) -> PageRequest {
-        let wanted = most(&self.request).saturating_sub(self.taken + self.found.len());
+        let wanted = keys_to_find(&self.request).saturating_sub(self.found_keys.len());
         PageRequest {
             request: Some(self.request.clone()),
-            at: self.at.unwrap_or(0),
+            revision: self.page_revision.unwrap_or(0),
             from: self.next.clone(),
-            wanted: wanted as u64,
-            visits,
+            key_limit: wanted as u64,
+            visit_limit: visits,
         }
     }
 
     /// Adds a page and returns whether it was the last one.
     pub fn add(&mut self, page: Page) -> Result<bool, Refusal> {
-        if self.at.is_none() {
-            (self.at, self.now) = (Some(page.at), page.revision);
+        if self.page_revision.is_none() {
+            (self.page_revision, self.now) = (Some(page.shown_revision), page.revision);
         }
-        self.bytes += page.kvs.iter().map(bytes_of).sum::<u64>();
+        self.bytes += page.kvs.iter().map(response_bytes).sum::<u64>();
         let drops = self.request.limit > 0;
         let keep = |kv: KeyValue| KeyValue {
             // Copied, so that a few keys do not keep the buffers of all pages alive.
@@ -105,13 +99,13 @@ impl Paging {
             ..kv
         };
         match drops {
-            true => self.found.extend(page.kvs.into_iter().map(keep)),
-            false => self.found.extend(page.kvs),
+            true => self.found_keys.extend(page.kvs.into_iter().map(keep)),
+            false => self.found_keys.extend(page.kvs),
         }
         if drops {
             // With a limit and an order, only keys that may still be returned are kept.
-            sort(&self.request, &mut self.found);
-            self.bytes = self.found.iter().map(bytes_of).sum();
+            sort(&self.request, &mut self.found_keys);
+            self.bytes = self.found_keys.iter().map(response_bytes).sum();
         }
         if self.bytes > QUERY_BYTES_MAX {
             return Err(Refusal::TooMuch);
@@ -140,8 +134,8 @@ impl Paging {
 
     /// Returns the response after all pages have been added, without the keys already taken.
     pub fn finish(mut self) -> RangeResponse {
-        let more = self.more | arrange(&self.request, &mut self.found);
-        RangeResponse { header: header(self.now), kvs: self.found, more, count: self.count }
+        let more = arrange(&self.request, &mut self.found_keys);
+        RangeResponse { header: header(self.now), kvs: self.found_keys, more, count: self.count }
     }
 }
 
@@ -150,26 +144,26 @@ impl Mvcc {
     pub fn page(&self, page: &PageRequest) -> Result<Page, Refusal> {
         let request = page.request.as_ref().ok_or(Refusal::Malformed)?;
         let now = self.state.revision;
-        let at = match page.at {
-            0 => self.revision_of(request, now)?,
+        let at = match page.revision {
+            0 => self.read_revision(request, now)?,
             at if at > now => return Err(Refusal::FutureRevision),
             at if at < self.state.compacted => return Err(Refusal::Compacted),
             at => at,
         };
-        let keys = match Keys::of(&request.key, &request.range_end) {
+        let keys = match Keys::from_range(&request.key, &request.range_end) {
             Keys::Span(from, to) if page.from.is_empty() => Keys::Span(from, to),
             Keys::Span(_, to) => Keys::Span(&page.from, to),
             one => one,
         };
-        let visits_max = page.visits.clamp(1, PAGE_VISITS_MAX);
+        let visits_max = page.visit_limit.clamp(1, PAGE_VISITS_MAX);
         let (mut visits, mut count, mut bytes) = (0, 0, 0);
         let (mut kvs, mut next) = (Vec::new(), Bytes::new());
         let mut visit = |key: &[u8], record: Option<Record>| {
             visits += 1;
             if let Some(record) = record {
                 count += 1;
-                let room = (kvs.len() as u64) < page.wanted;
-                if room && is_wanted(request, &record) {
+                let room = (kvs.len() as u64) < page.key_limit;
+                if room && matches_revisions(request, &record) {
                     let kv = entry(request, key, record);
                     bytes += kv.key.len() + kv.value.len();
                     kvs.push(kv);
@@ -183,13 +177,13 @@ impl Mvcc {
             ControlFlow::Continue(())
         };
         match at < now {
-            true => self.each_at(keys, at, &mut visit),
-            false => self.each_now(keys, &mut |key, record| visit(key, Some(record))),
+            true => self.visit_at_revision(keys, at, &mut visit),
+            false => self.visit_current(keys, &mut |key, record| visit(key, Some(record))),
         }
         if matches!(keys, Keys::One(_)) {
             next = Bytes::new();
         }
         sort(request, &mut kvs);
-        Ok(Page { revision: now, at, kvs, count, next })
+        Ok(Page { revision: now, shown_revision: at, kvs, count, next })
     }
 }

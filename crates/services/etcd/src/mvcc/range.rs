@@ -8,7 +8,7 @@ use super::{
     base::Mvcc,
     budget::{Budget, ENTRY_BYTES},
     layout::Record,
-    read::{Found, Keys},
+    read::{FoundRecord, Keys},
     write::header,
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Returns the order of the response, or `None` if it is that of the keys.
-pub(crate) fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
+fn sort_order(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     let target = request.sort_target();
     match (target, request.sort_order()) {
         // Keys are read in this order anyway.
@@ -34,15 +34,15 @@ pub(crate) fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)
 }
 
 /// Returns the maximum number of keys in the response, if the request limits it.
-pub(super) fn limit_of(request: &RangeRequest) -> Option<usize> {
+fn key_limit(request: &RangeRequest) -> Option<usize> {
     let limit = usize::try_from(request.limit).ok();
     limit.filter(|limit| *limit > 0)
 }
 
 /// Returns the number of keys to find: all if they must be sorted, otherwise one more than the
 /// limit, to detect that there are more.
-pub(super) fn most(request: &RangeRequest) -> usize {
-    match (order_of(request), limit_of(request)) {
+pub(super) fn keys_to_find(request: &RangeRequest) -> usize {
+    match (sort_order(request), key_limit(request)) {
         _ if request.count_only => 0,
         (None, Some(limit)) => limit.saturating_add(1),
         _ => usize::MAX,
@@ -62,21 +62,21 @@ fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
 /// Sorts the keys, and drops those that are needed neither for the response nor to detect that
 /// there are more.
 pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
-    match order_of(request) {
+    match sort_order(request) {
         None => {}
         Some((target, SortOrder::Descend)) => {
             found.sort_by(|one, other| compare(target, other, one));
         }
         Some((target, _)) => found.sort_by(|one, other| compare(target, one, other)),
     }
-    let most = limit_of(request).map_or(usize::MAX, |limit| limit.saturating_add(1));
+    let most = key_limit(request).map_or(usize::MAX, |limit| limit.saturating_add(1));
     found.truncate(most);
 }
 
 /// Sorts and truncates the keys for the response. Returns whether there are more.
 pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
     sort(request, found);
-    let limit = limit_of(request).unwrap_or(usize::MAX);
+    let limit = key_limit(request).unwrap_or(usize::MAX);
     let more = found.len() > limit;
     found.truncate(limit);
     if request.keys_only {
@@ -86,7 +86,7 @@ pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool
 }
 
 /// Returns whether a key's revisions are within the requested bounds. A bound of 0 does not apply.
-pub(super) fn is_wanted(request: &RangeRequest, found: &Record) -> bool {
+pub(super) fn matches_revisions(request: &RangeRequest, found: &Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
     };
@@ -98,7 +98,7 @@ pub(super) fn is_wanted(request: &RangeRequest, found: &Record) -> bool {
 /// sorting needs.
 pub(super) fn entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyValue {
     let key = Bytes::copy_from_slice(key);
-    let mut kv = KeyValue::from(Found { key, record });
+    let mut kv = KeyValue::from(FoundRecord { key, record });
     if request.keys_only && request.sort_target() != SortTarget::Value {
         kv.value = Bytes::new();
     }
@@ -106,7 +106,7 @@ pub(super) fn entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyVa
 }
 
 /// Returns the approximate size of a key-value pair in the response.
-pub(super) fn bytes_of(kv: &KeyValue) -> u64 {
+pub(super) fn response_bytes(kv: &KeyValue) -> u64 {
     ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
 }
 
@@ -115,7 +115,7 @@ struct Taking<'t> {
     request: &'t RangeRequest,
     budget: &'t mut Budget,
     /// Maximum number of keys to find.
-    most: usize,
+    keys_max: usize,
     count: i64,
     kvs: Vec<KeyValue>,
     bytes: u64,
@@ -123,18 +123,25 @@ struct Taking<'t> {
 
 impl<'t> Taking<'t> {
     fn new(request: &'t RangeRequest, budget: &'t mut Budget) -> Self {
-        Self { most: most(request), request, budget, count: 0, kvs: Vec::new(), bytes: 0 }
+        Self {
+            keys_max: keys_to_find(request),
+            request,
+            budget,
+            count: 0,
+            kvs: Vec::new(),
+            bytes: 0,
+        }
     }
 
-    fn take(&mut self, key: &[u8], record: Option<Record>) -> Result<(), Refusal> {
-        self.budget.visit()?;
+    fn take_record(&mut self, key: &[u8], record: Option<Record>) -> Result<(), Refusal> {
+        self.budget.charge_visit()?;
         let Some(record) = record else { return Ok(()) };
         self.count += 1;
-        if self.kvs.len() >= self.most || !is_wanted(self.request, &record) {
+        if self.kvs.len() >= self.keys_max || !matches_revisions(self.request, &record) {
             return Ok(());
         }
         let kv = entry(self.request, key, record);
-        self.bytes += bytes_of(&kv);
+        self.bytes += response_bytes(&kv);
         self.kvs.push(kv);
         let most = self.budget.bytes();
         if self.bytes <= most {
@@ -143,7 +150,7 @@ impl<'t> Taking<'t> {
         // With a limit and an order, a few of many keys are returned. They may use at most half of
         // the budget; otherwise every further key would cause another sort.
         sort(self.request, &mut self.kvs);
-        self.bytes = self.kvs.iter().map(bytes_of).sum();
+        self.bytes = self.kvs.iter().map(response_bytes).sum();
         match self.bytes <= most / 2 {
             true => Ok(()),
             false => Err(Refusal::TooMuch),
@@ -153,7 +160,7 @@ impl<'t> Taking<'t> {
 
 impl Mvcc {
     /// Returns the revision that a request reads, where `now` is the current one.
-    pub(super) fn revision_of(&self, request: &RangeRequest, now: i64) -> Result<i64, Refusal> {
+    pub(super) fn read_revision(&self, request: &RangeRequest, now: i64) -> Result<i64, Refusal> {
         if request.revision > now {
             return Err(Refusal::FutureRevision);
         }
@@ -174,12 +181,12 @@ impl Mvcc {
         now: i64,
         budget: &mut Budget,
     ) -> Result<RangeResponse, Refusal> {
-        let revision = self.revision_of(request, now)?;
-        let keys = Keys::of(&request.key, &request.range_end);
+        let revision = self.read_revision(request, now)?;
+        let keys = Keys::from_range(&request.key, &request.range_end);
         let mut taking = Taking::new(request, budget);
         let mut outcome = Ok(());
         let mut take = |key: &[u8], record| {
-            outcome = taking.take(key, record);
+            outcome = taking.take_record(key, record);
             match outcome {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
@@ -187,15 +194,15 @@ impl Mvcc {
         };
         // A transaction sees its own writes.
         if revision >= now {
-            self.each_now(keys, &mut |key, record| take(key, Some(record)));
+            self.visit_current(keys, &mut |key, record| take(key, Some(record)));
         } else {
-            self.each_at(keys, revision, &mut take);
+            self.visit_at_revision(keys, revision, &mut take);
         }
         outcome?;
         let Taking { mut kvs, count, .. } = taking;
         let more = arrange(request, &mut kvs);
         for kv in &kvs {
-            budget.answer(kv.key.len(), kv.value.len())?;
+            budget.charge_answer(kv.key.len(), kv.value.len())?;
         }
         Ok(RangeResponse { header: header(now), kvs, more, count })
     }

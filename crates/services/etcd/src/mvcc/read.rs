@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::{
     base::Mvcc,
     layout::{
-        Record, Revision, current, current_end, current_key, history, history_at, history_end,
-        history_end_of, parse_history,
+        Record, Revision, current, current_end, current_key, history, history_end, history_end_of,
+        history_place_at, parse_history,
     },
 };
 use crate::proto::mvccpb::KeyValue;
@@ -24,7 +24,7 @@ pub enum Keys<'k> {
 impl<'k> Keys<'k> {
     /// Decodes the range of a request: a single key without a range end, unbounded with a range end
     /// of one zero byte.
-    pub fn of(key: &'k [u8], range_end: &'k [u8]) -> Self {
+    pub fn from_range(key: &'k [u8], range_end: &'k [u8]) -> Self {
         match range_end {
             [] => Self::One(key),
             [0] => Self::Span(key, None),
@@ -43,14 +43,14 @@ impl Keys<'_> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundRecord {
     pub key: Bytes,
     pub record: Record,
 }
 
-impl From<Found> for KeyValue {
-    fn from(found: Found) -> Self {
-        let Found { key, record } = found;
+impl From<FoundRecord> for KeyValue {
+    fn from(found: FoundRecord) -> Self {
+        let FoundRecord { key, record } = found;
         Self {
             key,
             create_revision: record.created,
@@ -74,22 +74,22 @@ impl Mvcc {
     }
 
     /// Returns the record of a key at the end of `revision`, if it exists then.
-    pub(super) fn at(&self, key: &[u8], revision: i64) -> Option<Record> {
+    pub(super) fn record_at_revision(&self, key: &[u8], revision: i64) -> Option<Record> {
         match self.now(key) {
             Some(record) if record.revision.main <= revision => Some(record),
-            _ => self.past(key, revision),
+            _ => self.past_record(key, revision),
         }
     }
 
     /// Looks up the record of a key at the end of `revision` in its history.
-    fn past(&self, key: &[u8], revision: i64) -> Option<Record> {
+    fn past_record(&self, key: &[u8], revision: i64) -> Option<Record> {
         let newest = Revision { main: revision, sub: u64::MAX };
-        let (_, bytes) = self.store.first(&history_at(key, newest), &history_end_of(key))?;
+        let (_, bytes) = self.store.first(&history_place_at(key, newest), &history_end_of(key))?;
         Record::decode(&bytes)
     }
 
     /// Visits the current keys, in order.
-    pub(super) fn each_now(&self, keys: Keys<'_>, visit: &mut Visit<'_>) {
+    pub(super) fn visit_current(&self, keys: Keys<'_>, visit: &mut Visit<'_>) {
         match keys {
             Keys::One(key) => {
                 if let Some(record) = self.now(key) {
@@ -111,21 +111,26 @@ impl Mvcc {
     }
 
     /// Visits all present and former keys, in order, with their records at the end of `revision`.
-    pub(super) fn each_at(&self, keys: Keys<'_>, revision: i64, visit: &mut VisitPast<'_>) {
+    pub(super) fn visit_at_revision(
+        &self,
+        keys: Keys<'_>,
+        revision: i64,
+        visit: &mut VisitPast<'_>,
+    ) {
         let (from, to) = match keys {
             Keys::One(key) => {
-                let _ = visit(key, self.at(key, revision));
+                let _ = visit(key, self.record_at_revision(key, revision));
                 return;
             }
             Keys::Span(from, to) => (from, to),
         };
         // The current keys, and before each of them the keys with only history.
-        let mut next = self.next_past(&history(from), to);
+        let mut next = self.next_historic_key(&history(from), to);
         let mut over = false;
         let mut visit_until = |before: Option<&[u8]>, visit: &mut VisitPast<'_>| {
             while let Some(key) = next.take_if(|key| before.is_none_or(|before| &**key < before)) {
-                let record = self.past(&key, revision);
-                next = self.next_past(&history_end_of(&key), to);
+                let record = self.past_record(&key, revision);
+                next = self.next_historic_key(&history_end_of(&key), to);
                 if visit(&key, record).is_break() {
                     return ControlFlow::Break(());
                 }
@@ -134,7 +139,7 @@ impl Mvcc {
             if let Some(before) = before
                 && next.as_deref() == Some(before)
             {
-                next = self.next_past(&history_end_of(before), to);
+                next = self.next_historic_key(&history_end_of(before), to);
             }
             ControlFlow::Continue(())
         };
@@ -147,7 +152,7 @@ impl Mvcc {
             }
             let record = Record::decode(bytes)
                 .filter(|record| record.revision.main <= revision)
-                .or_else(|| self.past(key, revision));
+                .or_else(|| self.past_record(key, revision));
             let step = visit(key, record);
             over = step.is_break();
             step
@@ -158,7 +163,7 @@ impl Mvcc {
     }
 
     /// Returns the first key with history from `from` (inclusive) to `to` (exclusive).
-    fn next_past(&self, from: &[u8], to: Option<&[u8]>) -> Option<Vec<u8>> {
+    fn next_historic_key(&self, from: &[u8], to: Option<&[u8]>) -> Option<Vec<u8>> {
         let end = to.map_or_else(|| history_end().to_vec(), history);
         let (place, _) = self.store.first(from, &end)?;
         parse_history(&place).map(|(key, _)| key)

@@ -49,7 +49,7 @@ pub fn is_serializable(txn: &TxnRequest) -> bool {
 impl Mvcc {
     /// Executes a transaction that changes nothing ([`is_readonly`]).
     pub fn read_txn(&self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
-        let succeeded = self.all_hold(&txn.compare, &mut budget)?;
+        let succeeded = self.all_match(&txn.compare, &mut budget)?;
         let path = Path { succeeded, inner: Vec::new() };
         self.check(txn, &path)?;
         let now = self.state.revision;
@@ -79,14 +79,14 @@ impl Mvcc {
                 Ok(answer)
             }
             Err(refusal) => {
-                writing.take_back();
+                writing.roll_back();
                 Err(refusal)
             }
         }
     }
 
     fn path(&self, txn: &TxnRequest, budget: &mut Budget) -> Result<Path, Refusal> {
-        let mut path = Path { succeeded: self.all_hold(&txn.compare, budget)?, inner: Vec::new() };
+        let mut path = Path { succeeded: self.all_match(&txn.compare, budget)?, inner: Vec::new() };
         for op in path.branch(txn) {
             if let Some(Request::RequestTxn(txn)) = &op.request {
                 path.inner.push(self.path(txn, budget)?);

@@ -8,10 +8,10 @@ use super::{
     base::Mvcc,
     budget::Budget,
     layout::{
-        Change, KEY_BYTES_MAX, Lease, Record, Revision, attached, current, history_at, lease,
+        Change, KEY_BYTES_MAX, Lease, Record, Revision, attached, current, history_place_at, lease,
         revision,
     },
-    read::{Found, Keys},
+    read::{FoundRecord, Keys},
 };
 use crate::{
     proto::etcdserverpb::{
@@ -44,7 +44,7 @@ impl<'m> Transaction<'m> {
 
     /// Starts a transaction for a single request. It is never undone, so it stores no undo data, no
     /// matter how much it deletes.
-    pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
+    pub(super) const fn single_request(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }
 
@@ -68,7 +68,7 @@ impl<'m> Transaction<'m> {
         state.revision
     }
 
-    pub(super) fn take_back(self) {
+    pub(super) fn roll_back(self) {
         for (place, old) in self.undo.into_iter().flatten().rev() {
             match old {
                 Some(old) => self.mvcc.store.put(&place, old),
@@ -91,9 +91,9 @@ impl<'m> Transaction<'m> {
     }
 
     /// Moves the current record of a key to the history, before the key changes, and returns it.
-    fn retire(&mut self, key: &[u8], old: &Bytes) -> Option<Record> {
+    fn move_to_history(&mut self, key: &[u8], old: &Bytes) -> Option<Record> {
         let record = Record::decode(old)?;
-        let place = history_at(key, record.revision);
+        let place = history_place_at(key, record.revision);
         self.set(place, None, Some(old.clone()));
         Some(record)
     }
@@ -128,7 +128,7 @@ impl<'m> Transaction<'m> {
     }
 
     fn set_key(&mut self, key: &[u8], old: Option<Bytes>, value: Bytes, lease: i64) {
-        let before = old.as_ref().and_then(|old| self.retire(key, old));
+        let before = old.as_ref().and_then(|old| self.move_to_history(key, old));
         let had = before.as_ref().map_or(0, |before| before.lease);
         self.move_lease(key, had, lease);
         let at = self.next();
@@ -148,12 +148,12 @@ impl<'m> Transaction<'m> {
         let Some(old) = self.mvcc.store.get(&place) else {
             return;
         };
-        let before = self.retire(key, &old);
+        let before = self.move_to_history(key, &old);
         self.move_lease(key, before.map_or(0, |before| before.lease), 0);
         let at = self.next();
         self.set(place, Some(old), None);
         // An empty record in the history marks a deletion.
-        self.set(history_at(key, at), None, Some(Bytes::new()));
+        self.set(history_place_at(key, at), None, Some(Bytes::new()));
         self.set(revision(at), None, Some(Change::encode(true, key)));
     }
 
@@ -178,12 +178,12 @@ impl<'m> Transaction<'m> {
             self.mvcc.has_room_for_key(lease)?;
         }
         if let Some(before) = before.as_ref().filter(|_| request.prev_kv) {
-            budget.answer(request.key.len(), before.value.len())?;
+            budget.charge_answer(request.key.len(), before.value.len())?;
         }
         self.set_key(&request.key, old, value, lease);
         let prev_kv = before.filter(|_| request.prev_kv).map(|record| {
             let key = request.key.clone();
-            Found { key, record }.into()
+            FoundRecord { key, record }.into()
         });
         Ok(PutResponse { header: header(self.now()), prev_kv })
     }
@@ -196,7 +196,7 @@ impl<'m> Transaction<'m> {
         let (mut deleted, mut prev_kvs) = (0, Vec::new());
         let mut from = request.key.clone();
         loop {
-            let keys = match Keys::of(&request.key, &request.range_end) {
+            let keys = match Keys::from_range(&request.key, &request.range_end) {
                 Keys::Span(_, to) => Keys::Span(&from, to),
                 one => one,
             };
@@ -234,12 +234,12 @@ impl<'m> Transaction<'m> {
         most: usize,
         with_values: bool,
         budget: &mut Budget,
-    ) -> Result<Vec<Found>, Refusal> {
-        let mut found: Vec<Found> = Vec::new();
+    ) -> Result<Vec<FoundRecord>, Refusal> {
+        let mut found: Vec<FoundRecord> = Vec::new();
         let mut outcome = Ok(());
-        self.mvcc.each_now(keys, &mut |key, mut record| {
+        self.mvcc.visit_current(keys, &mut |key, mut record| {
             if with_values {
-                outcome = budget.answer(key.len(), record.value.len());
+                outcome = budget.charge_answer(key.len(), record.value.len());
             } else {
                 record.value = Bytes::new();
             }
@@ -247,7 +247,7 @@ impl<'m> Transaction<'m> {
                 outcome = outcome.and_then(|()| budget.undo(key.len()));
             }
             let key = Bytes::copy_from_slice(key);
-            found.push(Found { key, record });
+            found.push(FoundRecord { key, record });
             match outcome {
                 Ok(()) if found.len() < most => ControlFlow::Continue(()),
                 _ => ControlFlow::Break(()),
@@ -265,7 +265,7 @@ impl Mvcc {
         mut budget: Budget,
     ) -> Result<PutResponse, Refusal> {
         self.check_put(request)?;
-        let mut writing = Transaction::alone(self);
+        let mut writing = Transaction::single_request(self);
         let done = writing.put(request, &mut budget)?;
         writing.finish();
         Ok(done)
@@ -277,7 +277,7 @@ impl Mvcc {
         request: &DeleteRangeRequest,
         mut budget: Budget,
     ) -> Result<DeleteRangeResponse, Refusal> {
-        let mut writing = Transaction::alone(self);
+        let mut writing = Transaction::single_request(self);
         let done = writing.delete(request, &mut budget)?;
         writing.finish();
         Ok(done)

@@ -13,7 +13,7 @@ use super::Store;
 const SIZE: &[u8] = b"z";
 
 /// Returns whether an entry is a valid row with the size.
-pub(crate) fn is_place(key: &[u8], value: &[u8]) -> bool {
+pub(crate) fn is_size_row(key: &[u8], value: &[u8]) -> bool {
     key == SIZE && size(value).is_some()
 }
 
@@ -22,15 +22,15 @@ fn size(value: &[u8]) -> Option<u64> {
 }
 
 /// A store with the size of its entries. Reads bypass the counting.
-pub(crate) struct Counted {
+pub(crate) struct CountedStore {
     store: Box<dyn Store>,
     /// Size of all keys and values, except for the row with the size.
     bytes: u64,
     /// Size recorded in its row, if there is one.
-    stored: Option<u64>,
+    recorded_size: Option<u64>,
 }
 
-impl Deref for Counted {
+impl Deref for CountedStore {
     type Target = dyn Store;
 
     fn deref(&self) -> &Self::Target {
@@ -38,16 +38,16 @@ impl Deref for Counted {
     }
 }
 
-impl Counted {
+impl CountedStore {
     pub(crate) fn new(store: Box<dyn Store>) -> Self {
-        let mut counted = Self { store, bytes: 0, stored: None };
+        let mut counted = Self { store, bytes: 0, recorded_size: None };
         counted.read();
         counted
     }
 
     fn read(&mut self) {
-        self.stored = self.store.get(SIZE).and_then(|bytes| size(&bytes));
-        self.bytes = self.stored.unwrap_or(0);
+        self.recorded_size = self.store.get(SIZE).and_then(|bytes| size(&bytes));
+        self.bytes = self.recorded_size.unwrap_or(0);
     }
 
     /// Returns the size of all entries.
@@ -75,7 +75,7 @@ impl Counted {
 
     /// Replaces the value `old`, which the caller has read, without looking it up again.
     pub(crate) fn replace(&mut self, key: &[u8], old: Option<&Bytes>, new: Option<Bytes>) {
-        let of = |value: Option<&Bytes>| value.map_or(0, |value| bytes_of(key, value));
+        let of = |value: Option<&Bytes>| value.map_or(0, |value| entry_bytes(key, value));
         let less = self.bytes.saturating_sub(of(old));
         self.bytes = less.saturating_add(of(new.as_ref()));
         match new {
@@ -86,8 +86,8 @@ impl Counted {
 
     /// Commits the changes and the size, as [`Store::commit`] does.
     pub(crate) fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
-        if self.bytes != self.stored.unwrap_or(0) {
-            self.stored = Some(self.bytes);
+        if self.bytes != self.recorded_size.unwrap_or(0) {
+            self.recorded_size = Some(self.bytes);
             self.store.put(SIZE, row(self.bytes));
         }
         self.store.commit(applied_to, meta);
@@ -101,26 +101,26 @@ impl Counted {
     }
 
     pub(crate) fn begin_load(&mut self) -> Result<(), LoadError> {
-        (self.bytes, self.stored) = (0, None);
+        (self.bytes, self.recorded_size) = (0, None);
         self.store.begin_load()
     }
 
     /// Loads and counts an entry.
     pub(crate) fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError> {
         match key {
-            SIZE => self.stored = size(&value),
-            _ => self.bytes = self.bytes.saturating_add(bytes_of(key, &value)),
+            SIZE => self.recorded_size = size(&value),
+            _ => self.bytes = self.bytes.saturating_add(entry_bytes(key, &value)),
         }
         self.store.load(key, value)
     }
 
     pub(crate) fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
-        match self.stored {
+        match self.recorded_size {
             // Nodes that did not load this image continue counting from the same size.
             Some(bytes) => self.bytes = bytes,
             // An image of etcd's data, or of an earlier version, has no size.
             None if self.bytes > 0 => {
-                self.stored = Some(self.bytes);
+                self.recorded_size = Some(self.bytes);
                 self.store.load(SIZE, row(self.bytes))?;
             }
             None => {}
@@ -129,7 +129,7 @@ impl Counted {
     }
 }
 
-fn bytes_of(key: &[u8], value: &Bytes) -> u64 {
+fn entry_bytes(key: &[u8], value: &Bytes) -> u64 {
     (key.len() + value.len()) as u64
 }
 

@@ -10,7 +10,7 @@ use quorate_kv::{
     store::{
         Span, Stamp, Store as _, Version,
         collection::{Header, Id, Kind, NAME_BYTES_MAX},
-        image::Part,
+        image::ImagePart,
         lsm::LsmStore as Engine,
     },
 };
@@ -26,7 +26,8 @@ const KEY: &[u8; 4] = b"etcd";
 const VERSION: Version = Version { slot: 1, index: 0 };
 const ROWS: Id = Id { version: VERSION, number: 0 };
 /// Header of the collection. Its number of rows is not maintained.
-const HEADER: Header = Header { id: ROWS, count: 1, bytes: 0, first: 0, timed: None, log: None };
+const HEADER: Header =
+    Header { id: ROWS, count: 1, bytes: 0, first: 0, field_deadlines: None, log: None };
 const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash };
 
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Store for LsmStore {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) {
-        let span = Span { from, to: Some(to), back: false };
+        let span = Span { from, to: Some(to), is_backward: false };
         self.engine.rows(ROWS, span, &mut |key, value| visit(key, &Bytes::copy_from_slice(value)));
     }
 
@@ -103,7 +104,7 @@ impl Store for LsmStore {
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Imaged {
         self.engine.next_image(bytes, &mut |part| {
-            if let Part::Row(key, value) = part {
+            if let ImagePart::Row(key, value) = part {
                 each(key, value);
             }
         })

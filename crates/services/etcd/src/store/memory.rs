@@ -24,22 +24,22 @@ impl MemoryStore {
     }
 
     /// Saves an entry that is about to change, if an image in progress needs it.
-    fn keep_for_image(&mut self, key: &[u8]) {
+    fn save_for_image(&mut self, key: &[u8]) {
         if let Some(image) = &mut self.image
-            && !image.keep(&self.entries, key)
+            && !image.save_entry(&self.entries, key)
         {
             self.image = None;
         }
     }
 
-    fn grow(&mut self, key: &[u8], old: Option<&Bytes>, new: Option<&Bytes>) {
+    fn adjust_size(&mut self, key: &[u8], old: Option<&Bytes>, new: Option<&Bytes>) {
         let of = |value: Option<&Bytes>| value.map_or(0, |value| key.len() + value.len()) as u64;
         self.bytes = self.bytes.saturating_sub(of(old)) + of(new);
     }
 }
 
 /// Returns the entries from `from` (inclusive) to `to` (exclusive), if `to` comes after `from`.
-fn between<'e>(
+fn entries_between<'e>(
     entries: &'e BTreeMap<Box<[u8]>, Bytes>,
     from: &[u8],
     to: &[u8],
@@ -55,7 +55,7 @@ impl Store for MemoryStore {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) {
-        for (key, value) in between(&self.entries, from, to) {
+        for (key, value) in entries_between(&self.entries, from, to) {
             if visit(key, value).is_break() {
                 return;
             }
@@ -63,19 +63,19 @@ impl Store for MemoryStore {
     }
 
     fn put(&mut self, key: &[u8], value: Bytes) {
-        self.keep_for_image(key);
+        self.save_for_image(key);
         let new = value.clone();
         let old = match self.entries.get_mut(key) {
             Some(there) => Some(std::mem::replace(there, value)),
             None => self.entries.insert(key.into(), value),
         };
-        self.grow(key, old.as_ref(), Some(&new));
+        self.adjust_size(key, old.as_ref(), Some(&new));
     }
 
     fn remove(&mut self, key: &[u8]) {
-        self.keep_for_image(key);
+        self.save_for_image(key);
         let old = self.entries.remove(key);
-        self.grow(key, old.as_ref(), None);
+        self.adjust_size(key, old.as_ref(), None);
     }
 
     fn commit(&mut self, _applied_to: Slot, _meta: &[MetaChange]) {}
@@ -85,7 +85,7 @@ impl Store for MemoryStore {
     }
 
     fn health(&mut self) -> Health {
-        if self.image.as_ref().is_some_and(Image::is_behind) {
+        if self.image.as_ref().is_some_and(Image::should_advance) {
             Health::Behind
         } else {
             Health::Well

@@ -4,7 +4,7 @@ use quorate::StateMachine as _;
 use quorate_etcd::{
     check,
     command::{
-        Command, Events, EventsRequest, Figures, Granted, KeptAlive, Lasting, LeasesPage,
+        Command, Events, EventsRequest, Figures, Granted, KeepAliveTtls, KeptAlive, LeasesPage,
         LeasesRequest, Query,
     },
     proto::{
@@ -114,7 +114,7 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             let expected: Vec<i64> =
                 ids.iter().map(|id| model.keep_alive(*id, now_ms).unwrap_or(0)).collect();
             let command = Command::KeepAlive(KeptAlive { ids, now_ms, auth_revision: 0 });
-            let answer = apply::<Lasting>(service, &command).unwrap();
+            let answer = apply::<KeepAliveTtls>(service, &command).unwrap();
             assert_eq!((answer.ttls, answer.revision), (expected, model.revision));
         }
         _ => {

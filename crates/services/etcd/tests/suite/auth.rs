@@ -5,11 +5,11 @@ use prost::Message;
 use quorate::StateMachine as _;
 use quorate_etcd::{
     auth::{
-        AuthAsk, AuthChange, By, Credentials, NewPassword, NewUser, Ranges, auth_ask::What as Ask,
-        auth_change::What,
+        AuthChange, AuthQuery, Credentials, NewPassword, NewUser, Ranges, Sender,
+        auth_ask::AuthQueryKind as Ask, auth_change::AuthChangeKind,
     },
     command::{
-        Command, EventsRequest, Granted, HashRequest, KeptAlive, Lasting, LeasesRequest,
+        Command, EventsRequest, Granted, HashRequest, KeepAliveTtls, KeptAlive, LeasesRequest,
         PageRequest, Query, read_reply,
     },
     proto::{
@@ -41,57 +41,63 @@ fn done(reply: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-fn apply(service: &mut Service, by: &By, command: &Command) -> Result<(), Refusal> {
-    done(&apply_bytes(service, &by.before(command.encode())))
+fn apply(service: &mut Service, by: &Sender, command: &Command) -> Result<(), Refusal> {
+    done(&apply_bytes(service, &by.prepend_to(command.encode())))
 }
 
-fn ask<M: Message + Default>(service: &Service, by: &By, query: &Query) -> Result<M, Refusal> {
+fn ask<M: Message + Default>(service: &Service, by: &Sender, query: &Query) -> Result<M, Refusal> {
     let mut reply = Vec::new();
-    service.query(&by.before(query.encode()), 1000, &mut reply);
+    service.query(&by.prepend_to(query.encode()), 1000, &mut reply);
     read_reply(reply).expect("it makes sense")
 }
 
-fn asked(service: &Service, by: &By, query: &Query) -> Result<(), Refusal> {
+fn asked(service: &Service, by: &Sender, query: &Query) -> Result<(), Refusal> {
     let mut reply = Vec::new();
-    service.query(&by.before(query.encode()), 1000, &mut reply);
+    service.query(&by.prepend_to(query.encode()), 1000, &mut reply);
     done(&reply)
 }
 
 fn auth(what: Ask) -> Query {
-    Query::Auth(AuthAsk { what: Some(what) })
+    Query::Auth(AuthQuery { kind: Some(what) })
 }
 
 fn credentials(service: &Service, name: &str) -> Credentials {
-    ask(service, &By::Member, &auth(Ask::Credentials(name.to_owned()))).unwrap()
+    ask(service, &Sender::Member, &auth(Ask::Credentials(name.to_owned()))).unwrap()
 }
 
 /// Returns a user under the current auth revision.
-fn user(service: &Service, name: &str) -> By {
-    By::User { name: name.to_owned(), revision: credentials(service, "").revision }
+fn user(service: &Service, name: &str) -> Sender {
+    Sender::User { name: name.to_owned(), revision: credentials(service, "").revision }
 }
 
-fn change_by(service: &mut Service, by: &By, what: What) -> Result<(), Refusal> {
-    apply(service, by, &Command::Auth(AuthChange { what: Some(what) }))
+fn change_by(service: &mut Service, by: &Sender, what: AuthChangeKind) -> Result<(), Refusal> {
+    apply(service, by, &Command::Auth(AuthChange { kind: Some(what) }))
 }
 
-fn change(service: &mut Service, what: What) -> Result<(), Refusal> {
-    change_by(service, &By::Member, what)
+fn change(service: &mut Service, what: AuthChangeKind) -> Result<(), Refusal> {
+    change_by(service, &Sender::Member, what)
 }
 
-fn user_add(name: &str, hash: &str) -> What {
-    What::UserAdd(NewUser { name: name.to_owned(), hash: hash.to_owned() })
+fn user_add(name: &str, hash: &str) -> AuthChangeKind {
+    AuthChangeKind::UserAdd(NewUser { name: name.to_owned(), hash: hash.to_owned() })
 }
 
-fn grant(user: &str, role: &str) -> What {
-    What::UserGrant(AuthUserGrantRoleRequest { user: user.to_owned(), role: role.to_owned() })
+fn grant(user: &str, role: &str) -> AuthChangeKind {
+    AuthChangeKind::UserGrant(AuthUserGrantRoleRequest {
+        user: user.to_owned(),
+        role: role.to_owned(),
+    })
 }
 
-fn revoke(name: &str, role: &str) -> What {
-    What::UserRevoke(AuthUserRevokeRoleRequest { name: name.to_owned(), role: role.to_owned() })
+fn revoke(name: &str, role: &str) -> AuthChangeKind {
+    AuthChangeKind::UserRevoke(AuthUserRevokeRoleRequest {
+        name: name.to_owned(),
+        role: role.to_owned(),
+    })
 }
 
-fn permit(role: &str, perm_type: Type, key: &[u8], range_end: &[u8]) -> What {
-    What::RoleGrant(AuthRoleGrantPermissionRequest {
+fn permit(role: &str, perm_type: Type, key: &[u8], range_end: &[u8]) -> AuthChangeKind {
+    AuthChangeKind::RoleGrant(AuthRoleGrantPermissionRequest {
         name: role.to_owned(),
         perm: Some(Permission {
             perm_type: perm_type.into(),
@@ -101,8 +107,8 @@ fn permit(role: &str, perm_type: Type, key: &[u8], range_end: &[u8]) -> What {
     })
 }
 
-fn enable() -> What {
-    What::Enable(vec![7; 32].into())
+fn enable() -> AuthChangeKind {
+    AuthChangeKind::Enable(vec![7; 32].into())
 }
 
 fn with_root() -> Service {
@@ -119,7 +125,7 @@ fn with_ann() -> Service {
     let mut service = with_root();
     let whats = [
         user_add("ann", "h"),
-        What::RoleAdd("some".to_owned()),
+        AuthChangeKind::RoleAdd("some".to_owned()),
         permit("some", Type::Read, b"a", b"c"),
         permit("some", Type::Write, b"b", b"d"),
         grant("ann", "some"),
@@ -145,8 +151,8 @@ fn get(key: &str, end: &str) -> RangeRequest {
 fn page(key: &str, end: &str) -> Query {
     Query::Page(PageRequest {
         request: Some(get(key, end)),
-        wanted: 10,
-        visits: 10,
+        key_limit: 10,
+        visit_limit: 10,
         ..PageRequest::default()
     })
 }
@@ -187,10 +193,10 @@ fn requests_need_the_ranges_that_they_touch() {
     // keys.
     for (id, key) in [(1, Some("a")), (2, Some("c")), (3, None)] {
         let granted = Command::Grant(Granted { id, ttl: 100, now_ms: 1000 });
-        apply(&mut service, &By::Member, &granted).unwrap();
+        apply(&mut service, &Sender::Member, &granted).unwrap();
         if let Some(key) = key {
             let put = PutRequest { lease: id, ..put(key) };
-            apply(&mut service, &By::Member, &Command::Put(put)).unwrap();
+            apply(&mut service, &Sender::Member, &Command::Put(put)).unwrap();
         }
     }
     let leased = |key, lease| PutRequest { lease, ..put(key) };
@@ -226,8 +232,8 @@ fn requests_need_the_ranges_that_they_touch() {
         (Command::Txn(then(Request::RequestTxn(then(Request::RequestPut(put("b")))))), Ok(())),
         (Command::Compact(CompactionRequest::default()), NO),
         (Command::Alarm(AlarmRequest { action: 1, alarm: 1, member_id: 1 }), NO),
-        (Command::Auth(AuthChange { what: Some(What::RoleAdd("mine".to_owned())) }), NO),
-        (Command::Auth(AuthChange { what: Some(grant("ann", "root")) }), NO),
+        (Command::Auth(AuthChange { kind: Some(AuthChangeKind::RoleAdd("mine".to_owned())) }), NO),
+        (Command::Auth(AuthChange { kind: Some(grant("ann", "root")) }), NO),
         (Command::Grant(Granted { id: 9, ttl: 10, now_ms: 1000 }), Ok(())),
         (Command::Revoke(LeaseRevokeRequest { id: 1 }), NO),
         (Command::Revoke(LeaseRevokeRequest { id: 2 }), Ok(())),
@@ -237,14 +243,18 @@ fn requests_need_the_ranges_that_they_touch() {
     for (command, expected) in commands {
         // Anonymous clients are refused, and a user without roles may only grant leases.
         if !matches!(command, Command::Scrub | Command::Expire) {
-            assert_eq!(apply(&mut service, &By::Anonymous, &command), Err(Refusal::UserEmpty));
+            assert_eq!(apply(&mut service, &Sender::Anonymous, &command), Err(Refusal::UserEmpty));
             let eve = user(&service, "eve");
             let unknown = apply(&mut service, &eve, &command);
             if !matches!(command, Command::Grant(_)) {
                 assert!(unknown.is_err(), "{command:?}");
             } else {
-                apply(&mut service, &By::Member, &Command::Revoke(LeaseRevokeRequest { id: 9 }))
-                    .unwrap();
+                apply(
+                    &mut service,
+                    &Sender::Member,
+                    &Command::Revoke(LeaseRevokeRequest { id: 9 }),
+                )
+                .unwrap();
             }
         }
         assert_eq!(apply(&mut service, &ann, &command), expected, "{command:?}");
@@ -268,8 +278,8 @@ fn requests_need_the_ranges_that_they_touch() {
         (Query::Leases(LeasesRequest::default()), Ok(())),
         (auth(Ask::Credentials("root".to_owned())), NO),
         (auth(Ask::Root(true)), NO),
-        (auth(Ask::Keep(1)), NO),
-        (auth(Ask::Keep(3)), Ok(())),
+        (auth(Ask::MayKeepAlive(1)), NO),
+        (auth(Ask::MayKeepAlive(3)), Ok(())),
         (auth(Ask::Status(true)), NO),
         (auth(Ask::Users(true)), NO),
         (auth(Ask::Roles(true)), NO),
@@ -282,7 +292,7 @@ fn requests_need_the_ranges_that_they_touch() {
     for (query, expected) in queries {
         assert_eq!(asked(&service, &ann, &query), expected, "{query:?}");
         if query != Query::Figures {
-            assert!(asked(&service, &By::Anonymous, &query).is_err(), "{query:?}");
+            assert!(asked(&service, &Sender::Anonymous, &query).is_err(), "{query:?}");
         }
         let of_node =
             [auth(Ask::Credentials("root".to_owned())), Query::Events(EventsRequest::default())];
@@ -292,7 +302,7 @@ fn requests_need_the_ranges_that_they_touch() {
     }
     // A key with a lease that she may not read.
     let put = PutRequest { lease: 3, ..put("x") };
-    apply(&mut service, &By::Member, &Command::Put(put)).unwrap();
+    apply(&mut service, &Sender::Member, &Command::Put(put)).unwrap();
     assert_eq!(asked(&service, &ann, &lease(3, true)), NO);
     assert_eq!(asked(&service, &ann, &lease(3, false)), Ok(()));
     assert_eq!(asked(&service, &ann, &Query::Leases(LeasesRequest::default())), NO);
@@ -319,7 +329,7 @@ fn ranges_are_allowed_as_their_keys_are() {
         let mut all = Vec::new();
         for role in 0..1 + dice.below(3) {
             let role = role.to_string();
-            change(&mut service, What::RoleAdd(role.clone())).unwrap();
+            change(&mut service, AuthChangeKind::RoleAdd(role.clone())).unwrap();
             change(&mut service, grant("ann", &role)).unwrap();
             for _ in 0..dice.below(3) {
                 let from = key(&mut dice);
@@ -375,7 +385,7 @@ fn a_request_of_an_older_auth_revision_is_refused() {
     let put = Command::Put(put("b"));
     assert_eq!(apply(&mut service, &ann, &put), Ok(()));
     // Any change of users and roles counts.
-    change(&mut service, What::RoleAdd("other".to_owned())).unwrap();
+    change(&mut service, AuthChangeKind::RoleAdd("other".to_owned())).unwrap();
     assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::AuthOldRevision));
     assert_eq!(asked(&service, &ann, &page("a", "")), Err(Refusal::AuthOldRevision));
     let ann = user(&service, "ann");
@@ -389,20 +399,20 @@ fn a_request_of_an_older_auth_revision_is_refused() {
     assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::PermissionDenied));
     // Admitted under a later revision than this node's.
     let early =
-        By::User { name: "root".to_owned(), revision: credentials(&service, "").revision + 1 };
-    assert_eq!(asked(&service, &early, &page("a", "")), Err(Refusal::AuthBehind));
+        Sender::User { name: "root".to_owned(), revision: credentials(&service, "").revision + 1 };
+    assert_eq!(asked(&service, &early, &page("a", "")), Err(Refusal::AuthOutdated));
     // Admitted where auth was already enabled.
     let mut before = common::service();
     for what in [user_add("root", "h"), grant("root", "root")] {
         change(&mut before, what).unwrap();
     }
     let root = user(&before, "root");
-    assert_eq!(asked(&before, &root, &page("a", "")), Err(Refusal::AuthBehind));
-    assert_eq!(asked(&before, &By::Anonymous, &page("a", "")), Ok(()));
+    assert_eq!(asked(&before, &root, &page("a", "")), Err(Refusal::AuthOutdated));
+    assert_eq!(asked(&before, &Sender::Anonymous, &page("a", "")), Ok(()));
     change(&mut before, enable()).unwrap();
     assert_eq!(asked(&before, &root, &page("a", "")), Ok(()));
-    assert_eq!(asked(&before, &By::Anonymous, &page("a", "")), Err(Refusal::UserEmpty));
-    change(&mut before, What::Disable(true)).unwrap();
+    assert_eq!(asked(&before, &Sender::Anonymous, &page("a", "")), Err(Refusal::UserEmpty));
+    change(&mut before, AuthChangeKind::Disable(true)).unwrap();
     assert_eq!(asked(&before, &root, &page("a", "")), Ok(()), "it was let in before that");
 }
 
@@ -410,12 +420,12 @@ fn a_request_of_an_older_auth_revision_is_refused() {
 fn keep_alives_name_the_auth_revision() {
     let mut service = with_ann();
     let granted = Granted { id: 5, ttl: 10, now_ms: 1000 };
-    apply(&mut service, &By::Member, &Command::Grant(granted)).unwrap();
+    apply(&mut service, &Sender::Member, &Command::Grant(granted)).unwrap();
     let now = credentials(&service, "").revision;
     let mut keep = |auth_revision| {
         let kept = KeptAlive { ids: vec![5], now_ms: 1000, auth_revision };
-        let bytes = By::Member.before(Command::KeepAlive(kept).encode());
-        read_reply::<Lasting>(apply_bytes(&mut service, &bytes)).unwrap()
+        let bytes = Sender::Member.prepend_to(Command::KeepAlive(kept).encode());
+        read_reply::<KeepAliveTtls>(apply_bytes(&mut service, &bytes)).unwrap()
     };
     assert_eq!(keep(now).unwrap().ttls, [10]);
     for old in [0, now - 1] {
@@ -428,22 +438,25 @@ fn changes_are_refused_as_etcd_refuses_them() {
     let mut service = common::service();
     let revision = |service: &Service| credentials(service, "").revision;
     assert_eq!(revision(&service), 1);
-    let role_delete = |name: &str| What::RoleDelete(name.to_owned());
-    let user_delete = |name: &str| What::UserDelete(name.to_owned());
-    let role_add = |name: &str| What::RoleAdd(name.to_owned());
+    let role_delete = |name: &str| AuthChangeKind::RoleDelete(name.to_owned());
+    let user_delete = |name: &str| AuthChangeKind::UserDelete(name.to_owned());
+    let role_add = |name: &str| AuthChangeKind::RoleAdd(name.to_owned());
     let unpermit = |key: &'static str, end: &'static str| {
-        What::RoleRevoke(AuthRoleRevokePermissionRequest {
+        AuthChangeKind::RoleRevoke(AuthRoleRevokePermissionRequest {
             role: "r".to_owned(),
             key: key.into(),
             range_end: end.into(),
         })
     };
-    let no_permission =
-        What::RoleGrant(AuthRoleGrantPermissionRequest { name: "r".to_owned(), perm: None });
-    let password =
-        |name: &str| What::Password(NewPassword { name: name.to_owned(), hash: "new".to_owned() });
+    let no_permission = AuthChangeKind::RoleGrant(AuthRoleGrantPermissionRequest {
+        name: "r".to_owned(),
+        perm: None,
+    });
+    let password = |name: &str| {
+        AuthChangeKind::Password(NewPassword { name: name.to_owned(), hash: "new".to_owned() })
+    };
     // Change, outcome, and increment of the revision.
-    let steps: Vec<(What, Result<(), Refusal>, u64)> = vec![
+    let steps: Vec<(AuthChangeKind, Result<(), Refusal>, u64)> = vec![
         (enable(), Err(Refusal::RootUserNotExist), 0),
         (user_add("", "h"), Err(Refusal::UserEmpty), 0),
         (user_add("root", "h"), Ok(()), 1),
@@ -470,7 +483,7 @@ fn changes_are_refused_as_etcd_refuses_them() {
         (password("ann"), Ok(()), 1),
         (revoke("ann", "r"), Err(Refusal::RoleNotGranted), 0),
         (revoke("eve", "r"), Err(Refusal::UserNotFound), 0),
-        (What::Enable(vec![1; 31].into()), Err(Refusal::Malformed), 0),
+        (AuthChangeKind::Enable(vec![1; 31].into()), Err(Refusal::Malformed), 0),
         (enable(), Ok(()), 0),
         (enable(), Ok(()), 0),
         (user_delete("root"), Err(Refusal::InvalidAuthManagement), 0),
@@ -479,8 +492,8 @@ fn changes_are_refused_as_etcd_refuses_them() {
         (user_delete("eve"), Err(Refusal::UserNotFound), 0),
         (grant("ann", "r"), Ok(()), 1),
         (role_delete("r"), Ok(()), 1),
-        (What::Disable(true), Ok(()), 1),
-        (What::Disable(true), Ok(()), 0),
+        (AuthChangeKind::Disable(true), Ok(()), 1),
+        (AuthChangeKind::Disable(true), Ok(()), 0),
         (user_delete("root"), Ok(()), 1),
         (user_add(&"x".repeat(257), "h"), Err(Refusal::AuthFull), 0),
         (user_add(&"x".repeat(256), "h"), Ok(()), 1),
@@ -492,16 +505,17 @@ fn changes_are_refused_as_etcd_refuses_them() {
     }
     assert_eq!(credentials(&service, "ann").hash, "", "who has no password gets none");
     let roles: AuthUserGetResponse =
-        ask(&service, &By::Member, &auth(Ask::User("ann".to_owned()))).unwrap();
+        ask(&service, &Sender::Member, &auth(Ask::User("ann".to_owned()))).unwrap();
     assert!(roles.roles.is_empty(), "the role was deleted");
-    let status: AuthStatusResponse = ask(&service, &By::Member, &auth(Ask::Status(true))).unwrap();
+    let status: AuthStatusResponse =
+        ask(&service, &Sender::Member, &auth(Ask::Status(true))).unwrap();
     assert_eq!((status.enabled, status.auth_revision), (false, revision(&service)));
 }
 
 #[test]
 fn the_role_root_is_told_as_everything() {
     let mut service = with_root();
-    change(&mut service, What::RoleAdd("root".to_owned())).unwrap();
+    change(&mut service, AuthChangeKind::RoleAdd("root".to_owned())).unwrap();
     let root = user(&service, "root");
     let role: AuthRoleGetResponse =
         ask(&service, &root, &auth(Ask::Role("root".to_owned()))).unwrap();
@@ -521,20 +535,20 @@ fn credentials_are_of_one_password_and_one_enabling() {
     let mut service = with_ann();
     let first = credentials(&service, "ann");
     assert_eq!((first.since > 0, first.now_ms, &first.secret[..]), (true, 1000, &[7; 32][..]));
-    change(&mut service, What::RoleAdd("other".to_owned())).unwrap();
+    change(&mut service, AuthChangeKind::RoleAdd("other".to_owned())).unwrap();
     assert_eq!(credentials(&service, "ann").since, first.since);
     change(&mut service, grant("ann", "other")).unwrap();
     assert_eq!(credentials(&service, "ann").since, first.since);
     let password = NewPassword { name: "ann".to_owned(), hash: "new".to_owned() };
-    change(&mut service, What::Password(password)).unwrap();
+    change(&mut service, AuthChangeKind::Password(password)).unwrap();
     let second = credentials(&service, "ann");
     assert_ne!(second.since, first.since);
-    change(&mut service, What::UserDelete("ann".to_owned())).unwrap();
+    change(&mut service, AuthChangeKind::UserDelete("ann".to_owned())).unwrap();
     assert_eq!((credentials(&service, "ann").since, &*credentials(&service, "ann").hash), (0, ""));
     change(&mut service, user_add("ann", "new")).unwrap();
     assert_ne!(credentials(&service, "ann").since, second.since);
-    change(&mut service, What::Disable(true)).unwrap();
-    change(&mut service, What::Enable(vec![8; 32].into())).unwrap();
+    change(&mut service, AuthChangeKind::Disable(true)).unwrap();
+    change(&mut service, AuthChangeKind::Enable(vec![8; 32].into())).unwrap();
     let third = credentials(&service, "ann");
     assert_ne!((third.epoch, &third.secret), (first.epoch, &first.secret));
 }
@@ -542,7 +556,7 @@ fn credentials_are_of_one_password_and_one_enabling() {
 #[test]
 fn an_image_has_users_and_roles() {
     let mut service = with_ann();
-    apply(&mut service, &By::Member, &Command::Put(put("a"))).unwrap();
+    apply(&mut service, &Sender::Member, &Command::Put(put("a"))).unwrap();
     let (items, digest) = (image(&mut service, 50), service.digest());
     let mut copy = loaded(&items);
     assert_eq!(copy.digest(), digest);
@@ -550,11 +564,11 @@ fn an_image_has_users_and_roles() {
     assert_eq!(ann, user(&service, "ann"));
     assert_eq!(apply(&mut copy, &ann, &Command::Put(put("b"))), Ok(()));
     assert_eq!(apply(&mut copy, &ann, &Command::Put(put("a"))), Err(Refusal::PermissionDenied));
-    assert_eq!(asked(&copy, &By::Anonymous, &page("a", "")), Err(Refusal::UserEmpty));
+    assert_eq!(asked(&copy, &Sender::Anonymous, &page("a", "")), Err(Refusal::UserEmpty));
     assert_eq!(credentials(&copy, "ann"), credentials(&service, "ann"));
     // Another password is another state.
     let password = NewPassword { name: "ann".to_owned(), hash: "new".to_owned() };
-    change(&mut service, What::Password(password)).unwrap();
+    change(&mut service, AuthChangeKind::Password(password)).unwrap();
     assert_ne!(service.digest(), digest);
     let cut = |kind: u8| {
         let mut items = items.clone();
@@ -574,7 +588,7 @@ fn tables_are_bounded() {
     for at in 0..1000_u32 {
         let key = at.to_be_bytes();
         if at == 0 {
-            change(&mut service, What::RoleAdd("r".to_owned())).unwrap();
+            change(&mut service, AuthChangeKind::RoleAdd("r".to_owned())).unwrap();
         }
         change(&mut service, permit("r", Type::Read, &key, b"")).unwrap();
     }
@@ -582,7 +596,7 @@ fn tables_are_bounded() {
     assert_eq!(change(&mut service, more), Err(Refusal::AuthFull));
     for at in 0..128 {
         let role = format!("role{at}");
-        change(&mut service, What::RoleAdd(role.clone())).unwrap();
+        change(&mut service, AuthChangeKind::RoleAdd(role.clone())).unwrap();
         change(&mut service, grant("root", &role)).unwrap_or_else(|refusal| {
             assert_eq!((refusal, at), (Refusal::AuthFull, 127), "root is one of them");
         });

@@ -108,10 +108,10 @@ fn keys_that_were_not_there_yet_count_too() {
     let page = |from: u8, visits| {
         let request = quorate_etcd::command::PageRequest {
             request: Some(at(2)),
-            at: 0,
+            revision: 0,
             from: vec![from].into(),
-            wanted: 100,
-            visits,
+            key_limit: 100,
+            visit_limit: visits,
         };
         mvcc.page(&request).unwrap()
     };

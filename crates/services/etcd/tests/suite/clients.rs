@@ -9,7 +9,7 @@ use std::{
 
 use quorate::{Builder, Embedded, Protection, StateMachine};
 use quorate_etcd::{
-    front::{Door, Retention, Server, Settings, Tokens},
+    front::{Listener, Server, Settings, Tokens},
     proto::etcdserverpb::{
         CompactionRequest, Compare, DeleteRangeRequest, MemberAddRequest, MemberListRequest,
         MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
@@ -74,7 +74,7 @@ impl Node {
         service: impl FnOnce() -> S + Send + 'static,
         set: impl FnOnce(&mut Settings),
     ) -> Self {
-        let door = Door::bind("127.0.0.1:0", Protection::Loopback).expect("a port");
+        let door = Listener::bind("127.0.0.1:0", Protection::Loopback).expect("a port");
         let address = door.address().to_string();
         let replica = Builder::new(folder.join(node.to_string()))
             .node(node)

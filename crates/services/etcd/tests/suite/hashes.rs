@@ -15,12 +15,12 @@ use crate::{
 };
 
 pub fn hash(service: &Service, at: i64) -> Result<(u64, u32), Refusal> {
-    let mut request = HashRequest { at, ..HashRequest::default() };
+    let mut request = HashRequest { revision: at, ..HashRequest::default() };
     let mut pages = 0;
     loop {
         let page: HashPage = ask(service, &Query::Hash(request))?;
         pages += 1;
-        match HashRequest::behind(&page) {
+        match HashRequest::after_page(&page) {
             Some(next) => request = next,
             None => return Ok((page.hash, pages)),
         }
@@ -89,7 +89,7 @@ fn a_hash_is_made_in_pages_and_not_across_a_compaction() {
     assert_eq!(pages, 3, "changes alone");
     let first: HashPage = ask(&service, &Query::Hash(HashRequest::default())).unwrap();
     compact(&mut service, 11_000);
-    let next = HashRequest::behind(&first).unwrap();
+    let next = HashRequest::after_page(&first).unwrap();
     assert_eq!(ask::<HashPage>(&service, &Query::Hash(next)), Err(Refusal::Compacted));
     let (_, pages) = hash(&service, 0).unwrap();
     assert_eq!(pages, 3, "keys, and then changes");

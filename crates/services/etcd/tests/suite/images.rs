@@ -69,11 +69,11 @@ fn an_image_whose_revision_is_raised_goes_on_above_it() {
     };
     let last = (0..50).map(|_| put(&mut service)).last().unwrap();
     let mut items = image(&mut service, 100);
-    let at = items.iter().position(|item| image::revision_of(item).is_some()).unwrap();
-    assert_eq!(image::revision_of(&items[at]), Some(last));
-    assert_eq!(image::raised(&items[at], u64::MAX), None);
-    assert_eq!(image::raised(&items[at], i64::MAX.unsigned_abs() - 100), None);
-    items[at] = image::raised(&items[at], 1000).unwrap();
+    let at = items.iter().position(|item| image::item_revision(item).is_some()).unwrap();
+    assert_eq!(image::item_revision(&items[at]), Some(last));
+    assert_eq!(image::raise_revision(&items[at], u64::MAX), None);
+    assert_eq!(image::raise_revision(&items[at], i64::MAX.unsigned_abs() - 100), None);
+    items[at] = image::raise_revision(&items[at], 1000).unwrap();
     let mut service = loaded(&items);
     let get = |service: &Service, revision| {
         range(

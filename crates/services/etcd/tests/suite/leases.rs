@@ -93,7 +93,7 @@ fn leases_with_many_keys_end_in_bounded_steps() {
     };
     assert_eq!(crate::common::range(&service, everything, 100).unwrap().count, 0);
     for id in 1..=3 {
-        assert_eq!(service.mvcc().keys_of(id, Budget::QUERY), Ok(Vec::new()));
+        assert_eq!(service.mvcc().lease_keys(id, Budget::QUERY), Ok(Vec::new()));
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use quorate::{Class, NodeId};
 use quorate_etcd::{
     command::{
-        Command, Events, EventsRequest, Granted, KeptAlive, Lasting, Page, Query, read_reply,
+        Command, Events, EventsRequest, Granted, KeepAliveTtls, KeptAlive, Page, Query, read_reply,
     },
     mvcc::Paging,
     proto::{
@@ -309,7 +309,7 @@ impl World {
                 }
             },
             Asked::KeepAlive(id) => {
-                let answer = read::<Lasting>(bytes).unwrap();
+                let answer = read::<KeepAliveTtls>(bytes).unwrap();
                 if answer.ttls == [TTL] {
                     let kept = self.leases.entry(*id).or_default();
                     *kept = at_us.max(*kept);

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot, StateMachine as _};
 use quorate_etcd::{
-    command::{Command, Granted, KeptAlive, Lasting},
+    command::{Command, Granted, KeepAliveTtls, KeptAlive},
     proto::etcdserverpb::{
         CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
         LeaseGrantResponse, PutRequest, PutResponse,
@@ -182,7 +182,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
             watched.service.set_time(now_ms);
             let kept = KeptAlive { ids: vec![id], now_ms, auth_revision: 0 };
             let command = Command::KeepAlive(kept);
-            apply::<Lasting>(&mut watched.service, &command).unwrap();
+            apply::<KeepAliveTtls>(&mut watched.service, &command).unwrap();
             looked += watched.of(|service| {
                 assert_eq!(service.next_deadline(now_ms + 100), None);
                 let first = service.next_deadline(u64::MAX).unwrap();
@@ -197,7 +197,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
     watched.service.set_time(now_ms + 10_001);
     let mut ended = 0;
     looked = watched.of(|service| {
-        while service.mvcc().has_ended_leases() {
+        while service.mvcc().has_expired_leases() {
             apply_bytes(service, &Command::Expire.encode());
             ended += 1;
         }
@@ -219,7 +219,7 @@ fn leases_that_ended_are_looked_at_once() {
     }
     watched.service.set_time(11_000);
     let looked = watched.of(|service| {
-        while service.mvcc().has_ended_leases() {
+        while service.mvcc().has_expired_leases() {
             apply_bytes(service, &Command::Expire.encode());
         }
     });

@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::{Freshness, ReplicaAccess};
 use crate::{
-    auth::{AuthAsk, By, Credentials, auth_ask},
+    auth::{AuthQuery, Credentials, Sender, auth_ask},
     command::{Command, Query, read_reply},
     front::{
         errors,
@@ -33,12 +33,12 @@ enum Work {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestKind {
     Command,
     Query,
 }
 
-impl Asked {
+impl RequestKind {
     /// Returns the error to report when the response exceeds the memory budget. A command has been
     /// executed by then, so its error is [`Failure::Unknown`].
     const fn without_memory(self) -> Failure {
@@ -49,7 +49,7 @@ impl Asked {
     }
 }
 
-type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
+type OnResult = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 impl ReplicaAccess {
     /// Proposes a command and returns its reply. The response counts against the memory budget
@@ -65,7 +65,7 @@ impl ReplicaAccess {
             return Err(errors::too_large());
         }
         let work = Work::Command(command);
-        self.ask(asker, &self.memory, &work).await
+        self.request_with_retry(asker, &self.memory, &work).await
     }
 
     /// Like [`Self::execute`], for a command that contains its time of acceptance.
@@ -75,7 +75,7 @@ impl ReplicaAccess {
         make: impl Fn(u64) -> Command + Send + Sync + 'static,
     ) -> Result<(M, Share), Status> {
         let work = Work::CommandAt(Arc::new(move |now_ms| make(now_ms).encode()));
-        self.ask(asker, &self.memory, &work).await
+        self.request_with_retry(asker, &self.memory, &work).await
     }
 
     /// Queries the state for a client.
@@ -97,23 +97,23 @@ impl ReplicaAccess {
         freshness: Freshness,
     ) -> Result<(M, Share), Status> {
         let work = Work::Query(query.encode(), freshness);
-        self.ask(asker, memory, &work).await
+        self.request_with_retry(asker, memory, &work).await
     }
 
     /// Queries the state for a known identity, without retries.
     pub(in crate::front) async fn query_once<M: Message + Default>(
         &self,
-        by: &By,
+        by: &Sender,
         query: &Query,
         freshness: Freshness,
     ) -> Result<(M, Share), Status> {
         let work = Work::Query(query.encode(), freshness);
-        self.ask_once(by, &self.memory, &work).await
+        self.request_once(by, &self.memory, &work).await
     }
 
     /// Sends a request for a client, and retries it if users or roles changed between
     /// authentication and execution.
-    async fn ask<M: Message + Default>(
+    async fn request_with_retry<M: Message + Default>(
         &self,
         asker: &Requester,
         memory: &Memory,
@@ -121,13 +121,13 @@ impl ReplicaAccess {
     ) -> Result<(M, Share), Status> {
         let mut tries = 0;
         loop {
-            let by = self.by(asker).await?;
-            let asked = self.ask_once(&by, memory, work).await;
+            let by = self.identify_sender(asker).await?;
+            let asked = self.request_once(&by, memory, work).await;
             match asked {
                 Err(status) if errors::is_auth_moved(&status) && tries < AUTH_TRIES => {
                     tries += 1;
                     self.credentials("").await?;
-                    if by == self.by(asker).await? {
+                    if by == self.identify_sender(asker).await? {
                         return Err(status);
                     }
                 }
@@ -136,37 +136,37 @@ impl ReplicaAccess {
         }
     }
 
-    async fn ask_once<M: Message + Default>(
+    async fn request_once<M: Message + Default>(
         &self,
-        by: &By,
+        by: &Sender,
         memory: &Memory,
         work: &Work,
     ) -> Result<(M, Share), Status> {
         let asked = match work {
-            Work::Command(_) | Work::CommandAt(_) => Asked::Command,
-            Work::Query(..) => Asked::Query,
+            Work::Command(_) | Work::CommandAt(_) => RequestKind::Command,
+            Work::Query(..) => RequestKind::Query,
         };
         let ask = |done| match work {
-            Work::Command(command) => self.local.submit(by.before(command.clone()), done),
+            Work::Command(command) => self.local.submit(by.prepend_to(command.clone()), done),
             Work::CommandAt(make) => {
                 let (by, make) = (by.clone(), Arc::clone(make));
-                self.local.submit_at(move |now_ms| by.before(make(now_ms)), done)
+                self.local.submit_at(move |now_ms| by.prepend_to(make(now_ms)), done)
             }
             Work::Query(query, freshness) => {
-                let query = by.before(query.clone());
+                let query = by.prepend_to(query.clone());
                 match freshness {
                     Freshness::Linearizable => self.local.submit_query(query, done),
                     Freshness::Local => self.local.submit_query_local(query, done),
                 }
             }
         };
-        self.answered(memory, asked, ask).await
+        self.decode_answer(memory, asked, ask).await
     }
 
     /// Requires the `root` role, if auth is enabled.
     pub(in crate::front) async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
-        let what = Some(auth_ask::What::Root(true));
-        let query = Query::Auth(AuthAsk { what });
+        let what = Some(auth_ask::AuthQueryKind::Root(true));
+        let query = Query::Auth(AuthQuery { kind: what });
         let asked = self.query::<Credentials>(asker, &query, Freshness::Linearizable);
         asked.await.map(drop)
     }
@@ -179,17 +179,17 @@ impl ReplicaAccess {
         asked.await.map(drop)
     }
 
-    async fn answered<M: Message + Default>(
+    async fn decode_answer<M: Message + Default>(
         &self,
         memory: &Memory,
-        asked: Asked,
-        ask: impl FnOnce(Done) -> Result<(), NotDone>,
+        asked: RequestKind,
+        ask: impl FnOnce(OnResult) -> Result<(), NotDone>,
     ) -> Result<(M, Share), Status> {
         let (tell, told) = oneshot::channel();
         let mut share = memory.share();
-        let done: Done = Box::new(move |result| {
+        let done: OnResult = Box::new(move |result| {
             // Charged before it is queued for the client.
-            let counted = result.and_then(|reply| match share.grow(reply.len()) {
+            let counted = result.and_then(|reply| match share.try_grow(reply.len()) {
                 true => Ok((reply, share)),
                 false => Err(NotDone(asked.without_memory())),
             });
@@ -197,7 +197,7 @@ impl ReplicaAccess {
             drop(tell.send(counted));
         });
         let not_done = |failure| {
-            if asked == Asked::Command {
+            if asked == RequestKind::Command {
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
             }
             errors::failed(failure)
@@ -208,7 +208,7 @@ impl ReplicaAccess {
         let outcome = read_reply(reply);
         let outcome = outcome
             .ok_or_else(|| Status::internal("etcdserver: unexpected answer from the node"))?;
-        let answer = outcome.map_err(errors::refused)?;
+        let answer = outcome.map_err(errors::refusal_status)?;
         Ok((answer, share))
     }
 }

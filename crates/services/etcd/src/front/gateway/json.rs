@@ -10,7 +10,7 @@ use tonic::Status;
 const VALUE_BYTES: usize = 256;
 
 /// Estimates the memory of a parsed request by counting the characters that precede values.
-pub(super) fn bytes_of(body: &[u8]) -> usize {
+pub(super) fn estimate_memory(body: &[u8]) -> usize {
     let begins = body.iter().filter(|byte| b"{[,:".contains(byte)).count();
     body.len() * 3 + begins * VALUE_BYTES
 }
@@ -93,7 +93,7 @@ mod tests {
         pool.get_message_by_name(&format!("etcdserverpb.{name}")).unwrap()
     }
 
-    fn one<M: prost::Message + Default>(name: &str, json: &str) -> M {
+    fn convert_message<M: prost::Message + Default>(name: &str, json: &str) -> M {
         let bytes = frames(&kind(name), json.as_bytes(), false).unwrap();
         M::decode(&bytes[5..]).unwrap()
     }
@@ -101,19 +101,21 @@ mod tests {
     #[test]
     fn requests_are_read_as_etcd_reads_them() {
         let put: PutRequest =
-            one("PutRequest", r#"{"key":"Zm9v","value":"YmFy","lease":"7","new":1}"#);
+            convert_message("PutRequest", r#"{"key":"Zm9v","value":"YmFy","lease":"7","new":1}"#);
         assert_eq!((&put.key[..], &put.value[..], put.lease), (&b"foo"[..], &b"bar"[..], 7));
-        let put: PutRequest =
-            one("PutRequest", r#"{"key":"Zm9v","prev_kv":true,"ignoreValue":true,"lease":8}"#);
+        let put: PutRequest = convert_message(
+            "PutRequest",
+            r#"{"key":"Zm9v","prev_kv":true,"ignoreValue":true,"lease":8}"#,
+        );
         assert_eq!((put.prev_kv, put.ignore_value, put.lease), (true, true, 8));
-        let txn: TxnRequest = one(
+        let txn: TxnRequest = convert_message(
             "TxnRequest",
             r#"{"compare":[{"result":"EQUAL","target":"CREATE","key":"Zm9v","createRevision":"2"}],
                 "success":[{"requestPut":{"key":"Zm9v","value":"YmFy"}}]}"#,
         );
         assert_eq!(txn.compare[0].target_union, Some(TargetUnion::CreateRevision(2)));
         assert!(matches!(txn.success[0].request, Some(Request::RequestPut(_))));
-        assert_eq!(one::<PutRequest>("PutRequest", ""), PutRequest::default());
+        assert_eq!(convert_message::<PutRequest>("PutRequest", ""), PutRequest::default());
         for bad in ["{", "[]", "7", r#"{"key":7}"#, r#"{"key":"*"}"#, "{}{}", r#"{"lease":"x"}"#] {
             let refused = frames(&kind("PutRequest"), bad.as_bytes(), false);
             assert!(refused.is_err(), "{bad}");
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn small_values_are_charged_a_minimum() {
-        assert!(bytes_of(br#"{"compare":[{},{},{}]}"#) > 5 * VALUE_BYTES);
+    fn many_small_values_count() {
+        assert!(estimate_memory(br#"{"compare":[{},{},{}]}"#) > 5 * VALUE_BYTES);
     }
 }

@@ -30,7 +30,7 @@ impl Frames {
         Self { body, bytes: BytesMut::new(), end: None }
     }
 
-    fn take(&mut self) -> Option<Bytes> {
+    fn take_frame(&mut self) -> Option<Bytes> {
         let head: [u8; HEAD_BYTES] = self.bytes.get(..HEAD_BYTES)?.try_into().ok()?;
         let [_, length @ ..] = head;
         let length = usize::try_from(u32::from_be_bytes(length)).ok()?;
@@ -43,7 +43,7 @@ impl Frames {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
         loop {
-            if let Some(message) = self.take() {
+            if let Some(message) = self.take_frame() {
                 return Poll::Ready(Ok(Some(message)));
             }
             if let Some(end) = &self.end {
@@ -82,12 +82,12 @@ impl Frames {
 pub(super) struct Lines {
     frames: Frames,
     kind: MessageDescriptor,
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl Lines {
     pub(super) const fn new(frames: Frames, kind: MessageDescriptor) -> Self {
-        Self { frames, kind, is_over: false }
+        Self { frames, kind, has_ended: false }
     }
 }
 
@@ -110,7 +110,7 @@ impl http_body::Body for Lines {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self.is_over {
+        if self.has_ended {
             return Poll::Ready(None);
         }
         let message = ready!(self.frames.poll(context));
@@ -122,7 +122,7 @@ impl http_body::Body for Lines {
             Ok(Some(text)) => [&b"{\"result\":"[..], &text, b"}"].concat(),
             Ok(None) => return Poll::Ready(None),
             Err(status) => {
-                self.is_over = true;
+                self.has_ended = true;
                 error(&status)
             }
         };

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use quorate::Role;
 use tonic::{Code, Status};
 
-use super::{Ends, WatchStream, errors};
+use super::{StreamEnd, WatchStream, errors};
 use crate::{
-    auth::{AuthAsk, Credentials, Ranges, auth_ask::What},
+    auth::{AuthQuery, Credentials, Ranges, auth_ask::AuthQueryKind},
     command::Query,
     front::asking::{Freshness, retry_while_busy},
     proto::etcdserverpb::{WatchCreateRequest, WatchResponse},
@@ -24,8 +24,8 @@ pub(super) fn is_refusal(status: &Status) -> bool {
 impl WatchStream {
     /// Checks that the client may watch a range. The first check fixes the identity of the stream's
     /// client.
-    pub(super) async fn let_in(&mut self, range: (Bytes, Bytes)) -> Result<(), Status> {
-        self.asking.allow_again(&self.asker, Role::Reader)?;
+    pub(super) async fn check_watch_rights(&mut self, range: (Bytes, Bytes)) -> Result<(), Status> {
+        self.asking.recheck_role(&self.asker, Role::Reader)?;
         let asker = retry_while_busy(|| self.asking.stay(&self.asker)).await?;
         self.asker = asker;
         self.may_read([range]).await
@@ -44,13 +44,13 @@ impl WatchStream {
             ..WatchCreateRequest::default()
         });
         let ranges = ranges.collect();
-        let query = Query::Auth(AuthAsk { what: Some(What::Read(Ranges { ranges })) });
+        let query = Query::Auth(AuthQuery { kind: Some(AuthQueryKind::Read(Ranges { ranges })) });
         let ask = || self.asking.query::<Credentials>(&self.asker, &query, Freshness::Local);
         retry_while_busy(ask).await.map(drop)
     }
 
     /// Ends the watchers that are no longer permitted after a change of users or roles.
-    pub(super) async fn look_again(&mut self) -> Result<(), Ends> {
+    pub(super) async fn recheck_watchers(&mut self) -> Result<(), StreamEnd> {
         let all = self.watchers.ranges();
         for some in all.chunks(RANGES_MAX) {
             let ranges = some.iter().map(|(_, range)| range.clone());
@@ -70,13 +70,13 @@ impl WatchStream {
     }
 
     /// Ends a watcher that is no longer permitted.
-    async fn end(&mut self, id: i64, status: Status) -> Result<(), Ends> {
+    async fn end(&mut self, id: i64, status: Status) -> Result<(), StreamEnd> {
         if !is_refusal(&status) {
             return Err(status.into());
         }
         self.watchers.remove(id);
         self.send(WatchResponse {
-            header: self.asking.header(self.seen),
+            header: self.asking.header(self.sent_revision),
             watch_id: id,
             canceled: true,
             cancel_reason: errors::written(&status),

@@ -11,7 +11,7 @@ use prost::Message as _;
 use crate::{
     front::{
         counters::CountGuard,
-        hub::{Batch, WantsPrev},
+        hub::{Batch, PrevRegistration},
         memory::Share,
         settings::REQUEST_BYTES_MAX,
     },
@@ -29,7 +29,7 @@ pub(super) struct Watcher {
     no_puts: bool,
     no_deletes: bool,
     /// Registration as a recipient of previous key-value pairs, if requested.
-    prev: Option<WantsPrev>,
+    prev: Option<PrevRegistration>,
     /// Set if the client accepts the events of a revision in fragments.
     fragment: bool,
     /// Set if the client requested progress notifications.
@@ -46,7 +46,7 @@ pub(super) struct Watcher {
 const WATCHER_BYTES: usize = 512;
 
 /// Returns the approximate memory of a requested watcher, in bytes.
-pub(super) fn bytes_of(request: &WatchCreateRequest) -> usize {
+pub(super) fn watcher_bytes(request: &WatchCreateRequest) -> usize {
     WATCHER_BYTES + request.key.len() + request.range_end.len()
 }
 
@@ -54,7 +54,7 @@ impl Watcher {
     pub(super) fn new(
         request: &WatchCreateRequest,
         next: i64,
-        prev: Option<WantsPrev>,
+        prev: Option<PrevRegistration>,
         held: (Share, CountGuard),
     ) -> Result<Self, &'static str> {
         // A watcher without a key covers all keys.
@@ -64,7 +64,7 @@ impl Watcher {
             false => Bytes::copy_from_slice(&request.key),
         };
         let range_end = Bytes::copy_from_slice(&request.range_end);
-        if let Keys::Span(from, Some(to)) = Keys::of(&key, &range_end)
+        if let Keys::Span(from, Some(to)) = Keys::from_range(&key, &range_end)
             && from >= to
         {
             return Err("mvcc: watcher range is empty");
@@ -85,7 +85,7 @@ impl Watcher {
     }
 
     fn keys(&self) -> Keys<'_> {
-        Keys::of(&self.key, &self.range_end)
+        Keys::from_range(&self.key, &self.range_end)
     }
 
     /// Returns whether the watcher needs previous key-value pairs that the batch lacks.
@@ -94,7 +94,7 @@ impl Watcher {
     }
 
     /// Returns the event as sent to the watcher, unless the watcher filters it out.
-    fn of(&self, event: &Event) -> Option<Event> {
+    fn filter_event(&self, event: &Event) -> Option<Event> {
         let kv = event.kv.as_ref()?;
         let deletes = event.r#type == i32::from(EventType::Delete);
         let filtered = match deletes {
@@ -136,30 +136,30 @@ impl Watcher {
 #[derive(Debug)]
 pub(super) struct ByKey<'e> {
     events: &'e [Event],
-    places: BTreeMap<&'e [u8], Vec<usize>>,
+    indexes: BTreeMap<&'e [u8], Vec<usize>>,
 }
 
 impl<'e> ByKey<'e> {
     pub(super) fn new(events: &'e [Event]) -> Self {
-        let mut places = BTreeMap::<&[u8], Vec<usize>>::new();
+        let mut indexes = BTreeMap::<&[u8], Vec<usize>>::new();
         for (at, event) in events.iter().enumerate() {
             if let Some(kv) = &event.kv {
-                places.entry(&kv.key).or_default().push(at);
+                indexes.entry(&kv.key).or_default().push(at);
             }
         }
-        Self { events, places }
+        Self { events, indexes }
     }
 
     fn keys(&self) -> impl Iterator<Item = &'e [u8]> {
-        self.places.keys().copied()
+        self.indexes.keys().copied()
     }
 
-    fn of(&self, keys: Keys<'_>) -> Vec<&'e Event> {
+    fn events_for(&self, keys: Keys<'_>) -> Vec<&'e Event> {
         let mut places: Vec<usize> = match keys {
-            Keys::One(key) => self.places.get(key).cloned().unwrap_or_default(),
+            Keys::One(key) => self.indexes.get(key).cloned().unwrap_or_default(),
             Keys::Span(from, to) => {
                 let to = to.map_or(Bound::Unbounded, Bound::Excluded);
-                let range = self.places.range::<[u8], _>((Bound::Included(from), to));
+                let range = self.indexes.range::<[u8], _>((Bound::Included(from), to));
                 range.flat_map(|(_, places)| places).copied().collect()
             }
         };
@@ -185,7 +185,7 @@ pub(super) struct MissingEvents {
 
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
-    all: BTreeMap<i64, Watcher>,
+    by_id: BTreeMap<i64, Watcher>,
     /// Watchers of single keys, by key.
     single: BTreeMap<Bytes, BTreeSet<i64>>,
     /// Watchers of ranges.
@@ -197,15 +197,15 @@ pub(super) struct Watchers {
 
 impl Watchers {
     pub(super) fn len(&self) -> usize {
-        self.all.len()
+        self.by_id.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.by_id.is_empty()
     }
 
     pub(super) fn ranges(&self) -> Vec<(i64, (Bytes, Bytes))> {
-        let ranges = self.all.iter();
+        let ranges = self.by_id.iter();
         let ranges = ranges.map(|(id, one)| (*id, (one.key.clone(), one.range_end.clone())));
         ranges.collect()
     }
@@ -215,14 +215,14 @@ impl Watchers {
         let id = match id {
             0 => {
                 // The first id is 0, as clients expect.
-                while self.all.contains_key(&self.last) {
+                while self.by_id.contains_key(&self.last) {
                     self.last += 1;
                 }
                 let free = self.last;
                 self.last += 1;
                 free
             }
-            id if self.all.contains_key(&id) => {
+            id if self.by_id.contains_key(&id) => {
                 return Err("mvcc: duplicate watch ID provided on the WatchStream");
             }
             id => id,
@@ -237,16 +237,16 @@ impl Watchers {
             }
         }
         self.order.insert((watcher.next, id));
-        self.all.insert(id, watcher);
+        self.by_id.insert(id, watcher);
         Ok(id)
     }
 
     pub(super) fn get_mut(&mut self, id: i64) -> Option<&mut Watcher> {
-        self.all.get_mut(&id)
+        self.by_id.get_mut(&id)
     }
 
     pub(super) fn remove(&mut self, id: i64) -> Option<Watcher> {
-        let watcher = self.all.remove(&id)?;
+        let watcher = self.by_id.remove(&id)?;
         self.order.remove(&(watcher.next, id));
         self.spans.remove(&id);
         if let Some(same) = self.single.get_mut(&watcher.key) {
@@ -259,8 +259,8 @@ impl Watchers {
     }
 
     /// Records that all events before revision `next` have been sent to a watcher.
-    pub(super) fn advance(&mut self, id: i64, next: i64) {
-        if let Some(watcher) = self.all.get_mut(&id)
+    pub(super) fn advance_watcher(&mut self, id: i64, next: i64) {
+        if let Some(watcher) = self.by_id.get_mut(&id)
             && watcher.next < next
         {
             self.order.remove(&(watcher.next, id));
@@ -276,17 +276,17 @@ impl Watchers {
 
     /// Returns the events to read next for watchers that lag behind revision `seen`: those of all
     /// watchers at the lowest revision.
-    pub(super) fn first_behind(&self, seen: i64) -> Option<MissingEvents> {
+    pub(super) fn next_missing(&self, seen: i64) -> Option<MissingEvents> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
         let ids: Vec<i64> = level.map(|(_, id)| *id).collect();
-        let first = self.all.get(ids.first()?)?;
+        let first = self.by_id.get(ids.first()?)?;
         // A single watcher reads only its own keys.
         let (key, range_end) = match ids.len() {
             1 => (first.key.clone(), first.range_end.clone()),
             _ => (Bytes::new(), Bytes::new()),
         };
-        let prev = ids.iter().filter_map(|id| self.all.get(id));
+        let prev = ids.iter().filter_map(|id| self.by_id.get(id));
         Some(MissingEvents {
             next,
             prev: prev.into_iter().any(|watcher| watcher.prev.is_some()),
@@ -297,7 +297,7 @@ impl Watchers {
     }
 
     /// Returns the watchers that need events before `revision`.
-    pub(super) fn before(&self, revision: i64) -> Vec<i64> {
+    pub(super) fn watchers_behind(&self, revision: i64) -> Vec<i64> {
         let before = self.order.range(..(revision, i64::MIN));
         before.map(|(_, id)| *id).collect()
     }
@@ -313,39 +313,39 @@ impl Watchers {
         let single = events.keys().filter_map(|key| self.single.get(key));
         let ids = single.flatten().chain(&self.spans).copied();
         let is_told = |id: &i64| {
-            let watcher = self.all.get(id);
+            let watcher = self.by_id.get(id);
             watcher.is_some_and(|watcher| watcher.next > seen && !watcher.lacks(batch))
         };
         ids.filter(is_told).collect()
     }
 
     /// Returns a watcher's events in a batch.
-    pub(super) fn told(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
-        let Some(watcher) = self.all.get(&id) else {
+    pub(super) fn watcher_events(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
+        let Some(watcher) = self.by_id.get(&id) else {
             return Vec::new();
         };
-        let found = events.of(watcher.keys()).into_iter();
-        found.filter_map(|event| watcher.of(event)).collect()
+        let found = events.events_for(watcher.keys()).into_iter();
+        found.filter_map(|event| watcher.filter_event(event)).collect()
     }
 
     /// Advances the caught-up watchers to the end of a batch that has been sent.
-    pub(super) fn pass(&mut self, batch: &Batch, seen: i64) {
+    pub(super) fn advance_caught_up(&mut self, batch: &Batch, seen: i64) {
         let level = self.order.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {
-            let watcher = self.all.get(id);
+            let watcher = self.by_id.get(id);
             *next <= batch.to && watcher.is_some_and(|watcher| !watcher.lacks(batch))
         });
         let level: Vec<i64> = level.map(|(_, id)| *id).collect();
         for id in level {
-            self.advance(id, batch.to + 1);
+            self.advance_watcher(id, batch.to + 1);
         }
     }
 
     /// Returns the caught-up watchers that requested progress notifications and received no events
     /// since the last call.
-    pub(super) fn take_quiet(&mut self, seen: i64) -> Vec<i64> {
+    pub(super) fn take_idle(&mut self, seen: i64) -> Vec<i64> {
         let mut quiet = Vec::new();
-        for (id, watcher) in &mut self.all {
+        for (id, watcher) in &mut self.by_id {
             if watcher.progress && watcher.is_quiet && watcher.next > seen {
                 quiet.push(*id);
             }
@@ -378,8 +378,8 @@ mod tests {
                 range_end: (*end).to_owned().into(),
                 ..WatchCreateRequest::default()
             };
-            let share = memory.take(bytes_of(&request)).expect("there is room");
-            let counted = CountGuard::of(&Arc::default(), |counters| &counters.watchers);
+            let share = memory.try_reserve(watcher_bytes(&request)).expect("there is room");
+            let counted = CountGuard::count_up(&Arc::default(), |counters| &counters.watchers);
             let watcher =
                 Watcher::new(&request, *next, None, (share, counted)).expect("it makes sense");
             all.add(0, watcher).expect("the id is free");
@@ -395,7 +395,7 @@ mod tests {
         let batch = Batch { from: 5, to: 7, events, has_prev: false, share: None };
         let events = ByKey::new(&batch.events);
         let told = |all: &Watchers, id| {
-            let told = all.told(id, &events).into_iter().filter_map(|event| event.kv);
+            let told = all.watcher_events(id, &events).into_iter().filter_map(|event| event.kv);
             let said =
                 told.map(|kv| (String::from_utf8(kv.key.to_vec()).expect("text"), kv.mod_revision));
             said.collect::<Vec<_>>()
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(told(&all, 0), [said("a", 5), said("a", 6)]);
         assert_eq!(told(&all, 1), [said("b", 5), said("a", 5), said("a", 6)]);
         assert_eq!(told(&all, 2), [said("d", 7)]);
-        all.pass(&batch, 4);
+        all.advance_caught_up(&batch, 4);
         assert!(!all.lag(7));
         assert!(all.lag(8));
         // A lagging watcher does not get a batch.

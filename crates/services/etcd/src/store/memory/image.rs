@@ -20,10 +20,10 @@ type Entries = BTreeMap<Box<[u8]>, Bytes>;
 #[derive(Debug)]
 pub(super) struct Image {
     /// Last key that the image has passed.
-    passed: Option<Box<[u8]>>,
+    last_passed: Option<Box<[u8]>>,
     /// Original values of changed entries ahead of the image; `None` for one that did not exist.
-    kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
-    kept_bytes: usize,
+    saved_entries: BTreeMap<Box<[u8]>, Option<Bytes>>,
+    saved_bytes: usize,
     bytes_max: usize,
 }
 
@@ -31,37 +31,37 @@ impl Image {
     /// Starts an image of a store of `bytes` bytes.
     pub(super) fn of(bytes: u64) -> Self {
         let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
-        Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX))
+        Self::with_limit(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX))
     }
 
-    pub(super) const fn within(bytes_max: usize) -> Self {
-        Self { passed: None, kept: BTreeMap::new(), kept_bytes: 0, bytes_max }
+    pub(super) const fn with_limit(bytes_max: usize) -> Self {
+        Self { last_passed: None, saved_entries: BTreeMap::new(), saved_bytes: 0, bytes_max }
     }
 
-    fn bytes_of(key: &[u8], value: Option<&Bytes>) -> usize {
+    fn saved_entry_bytes(key: &[u8], value: Option<&Bytes>) -> usize {
         ENTRY_BYTES + key.len() + value.map_or(0, Bytes::len)
     }
 
     /// Saves an entry before it changes. Returns `false` if that exceeds the limit, in which case
     /// the image is abandoned.
-    pub(super) fn keep(&mut self, entries: &Entries, key: &[u8]) -> bool {
-        let has_passed = self.passed.as_deref().is_some_and(|passed| key <= passed);
-        if has_passed || self.kept.contains_key(key) {
+    pub(super) fn save_entry(&mut self, entries: &Entries, key: &[u8]) -> bool {
+        let has_passed = self.last_passed.as_deref().is_some_and(|passed| key <= passed);
+        if has_passed || self.saved_entries.contains_key(key) {
             return true;
         }
         let value = entries.get(key);
-        self.kept_bytes += Self::bytes_of(key, value);
-        if self.kept_bytes > self.bytes_max {
+        self.saved_bytes += Self::saved_entry_bytes(key, value);
+        if self.saved_bytes > self.bytes_max {
             return false;
         }
-        self.kept.insert(key.into(), value.cloned());
+        self.saved_entries.insert(key.into(), value.cloned());
         true
     }
 
     /// Returns whether the image must advance before more is saved. Half of the limit is reserved
     /// for the next batch of commands.
-    pub(super) const fn is_behind(&self) -> bool {
-        self.kept_bytes > self.bytes_max / 2
+    pub(super) const fn should_advance(&self) -> bool {
+        self.saved_bytes > self.bytes_max / 2
     }
 
     /// Returns the next entries of the image, given the store's current ones.
@@ -71,7 +71,7 @@ impl Image {
         bytes: usize,
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Imaged {
-        let from = self.passed.take();
+        let from = self.last_passed.take();
         let after = match &from {
             Some(passed) => Bound::Excluded(&**passed),
             None => Bound::Unbounded,
@@ -80,7 +80,7 @@ impl Image {
         let mut given = 0;
         let mut last = None;
         while given < bytes.max(1) {
-            let kept = self.kept.first_key_value().map(|(key, _)| &**key);
+            let kept = self.saved_entries.first_key_value().map(|(key, _)| &**key);
             let here = now.peek().map(|(key, _)| &***key);
             // A saved entry takes precedence over the current one.
             let from_kept = match (kept, here) {
@@ -94,10 +94,10 @@ impl Image {
                 (kept, _) => kept.is_some(),
             };
             if from_kept {
-                let Some((key, value)) = self.kept.pop_first() else {
+                let Some((key, value)) = self.saved_entries.pop_first() else {
                     return Imaged::End;
                 };
-                self.kept_bytes -= Self::bytes_of(&key, value.as_ref());
+                self.saved_bytes -= Self::saved_entry_bytes(&key, value.as_ref());
                 if let Some(value) = &value {
                     each(&key, value);
                     given += key.len() + value.len();
@@ -109,7 +109,7 @@ impl Image {
                 last = Some(key.clone());
             }
         }
-        self.passed = last.or(from);
+        self.last_passed = last.or(from);
         Imaged::More
     }
 }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn image_reports_lag_and_fails_when_too_much_is_overwritten() {
         let mut store = filled(400);
-        store.image = Some(Image::within(200_000));
+        store.image = Some(Image::with_limit(200_000));
         for number in (200..320).rev() {
             store.remove(&key(number));
         }
@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(store.next_image(50_000, &mut |_, _| passed += 1), Imaged::More);
         }
         assert!(passed > 200, "{passed}");
-        store.image = Some(Image::within(50_000));
+        store.image = Some(Image::with_limit(50_000));
         for number in 0..100 {
             store.remove(&key(number));
         }

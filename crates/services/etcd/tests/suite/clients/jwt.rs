@@ -31,7 +31,7 @@ fn flag(folder: &Path, options: &str) -> String {
 }
 
 fn tokens(folder: &Path, options: &str) -> Result<Tokens, String> {
-    Tokens::of_flag(&flag(folder, options)).map_err(|bad| bad.to_string())
+    Tokens::parse_flag(&flag(folder, options)).map_err(|bad| bad.to_string())
 }
 
 async fn reads(node: &Node, token: &str) -> Result<(), Status> {
@@ -176,7 +176,7 @@ fn keys_of_every_kind_are_taken_and_no_others() {
     for method in ["HS256", "HS384", "HS512"] {
         tokens(at, &format!("sign-method={method},priv-key=@long")).unwrap();
     }
-    assert!(matches!(Tokens::of_flag("simple"), Ok(Tokens::Simple)));
+    assert!(matches!(Tokens::parse_flag("simple"), Ok(Tokens::Simple)));
     for (options, why) in [
         ("ttl=5m", "sign-method is missing"),
         ("sign-method=ES512,pub-key=@p256.pub", "not \"ES512\""),
@@ -202,6 +202,6 @@ fn keys_of_every_kind_are_taken_and_no_others() {
         assert!(refused.contains(why), "{options}: {refused}");
     }
     for flag in ["", "jwt", "JWT,sign-method=HS256", "simple,", "none"] {
-        Tokens::of_flag(flag).map(drop).unwrap_err();
+        Tokens::parse_flag(flag).map(drop).unwrap_err();
     }
 }

@@ -144,7 +144,7 @@ fn pages_that_are_in_use_twice_are_refused() {
     // The second element refers to the page of the first one.
     file.copy_within(first + 8..first + 16, first + 16 + 8);
     match import(&file) {
-        Err(Bad::Damaged { what, .. }) => assert_eq!(what, "a page is in use twice"),
+        Err(Bad::Damaged { description: what, .. }) => assert_eq!(what, "a page is in use twice"),
         other => panic!("{other:?}"),
     }
     // A branch that refers to itself.
@@ -171,7 +171,7 @@ fn elements_over_each_other_are_refused() {
         file[at + 12..at + 16].copy_from_slice(&left.to_le_bytes());
     }
     match import(&file) {
-        Err(Bad::Damaged { what, .. }) => assert_eq!(what, "a leaf is cut off"),
+        Err(Bad::Damaged { description: what, .. }) => assert_eq!(what, "a leaf is cut off"),
         other => panic!("{other:?}"),
     }
 }

@@ -6,7 +6,7 @@ use base64ct::{Base64, Encoding as _};
 use prost::Message;
 use quorate::StateMachine as _;
 use quorate_etcd::{
-    auth::{AuthAsk, By, auth_ask::What},
+    auth::{AuthQuery, Sender, auth_ask::AuthQueryKind},
     command::{Figures, LeasesPage, LeasesRequest, Page, Query, read_reply},
     import::{Contents, Status, verify},
     mvcc::Paging,
@@ -29,7 +29,7 @@ fn file() -> Vec<u8> {
 /// Queries the service as a member, because clients would have to log in.
 fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, Refusal> {
     let mut reply = Vec::new();
-    service.query(&By::Member.before(query.encode()), 0, &mut reply);
+    service.query(&Sender::Member.prepend_to(query.encode()), 0, &mut reply);
     read_reply(reply).unwrap()
 }
 
@@ -98,7 +98,7 @@ fn its_leases_and_users_are_there() {
     let keys = |text: &str| text.as_bytes().to_vec();
     assert_eq!(leases, [(600, keys("leased/aleased/b")), (1200, keys("leased/c"))]);
     for (name, roles) in [("ann", &["app"][..]), ("bob", &[]), ("root", &["root"])] {
-        let asked = AuthAsk { what: Some(What::User(name.to_owned())) };
+        let asked = AuthQuery { kind: Some(AuthQueryKind::User(name.to_owned())) };
         let user: AuthUserGetResponse = ask(&service, &Query::Auth(asked)).unwrap();
         assert_eq!(user.roles, roles, "{name}");
     }

@@ -2,7 +2,7 @@
 
 use quorate::StateMachine as _;
 use quorate_etcd::{
-    auth::{AuthAsk, By, Credentials, auth_ask::What},
+    auth::{AuthQuery, Credentials, Sender, auth_ask::AuthQueryKind},
     check,
     command::{
         Command, Figures, Granted, HashPage, HashRequest, LeasesPage, LeasesRequest, Query,
@@ -224,17 +224,17 @@ fn users_come_with_their_rights() {
     let file = write(&held, 4096);
     let mut brought = loaded(&import_with(&file, Some("new")).unwrap());
     let hash = |name: &str| {
-        let ask_for = AuthAsk { what: Some(What::Credentials(name.to_owned())) };
+        let ask_for = AuthQuery { kind: Some(AuthQueryKind::Credentials(name.to_owned())) };
         let mut reply = Vec::new();
-        let query = By::Member.before(Query::Auth(ask_for).encode());
+        let query = Sender::Member.prepend_to(Query::Auth(ask_for).encode());
         brought.query(&query, 0, &mut reply);
         read_reply::<Credentials>(reply).unwrap().unwrap().hash
     };
     assert_eq!([hash("root"), hash("ann"), hash("bob")], ["new", "$2a$10$ann", ""]);
     let mut put = |name: &str, key: &str| {
         let request = PutRequest { key: key.to_owned().into(), ..PutRequest::default() };
-        let by = By::User { name: name.to_owned(), revision: 9 };
-        let command = by.before(Command::Put(request).encode());
+        let by = Sender::User { name: name.to_owned(), revision: 9 };
+        let command = by.prepend_to(Command::Put(request).encode());
         read_reply::<PutResponse>(apply_bytes(&mut brought, &command)).unwrap().is_ok()
     };
     let allowed = [("root", "x"), ("ann", "/a/x"), ("ann", "/b")].map(|(who, key)| put(who, key));

@@ -12,7 +12,7 @@ use std::{
 
 use quorate::{Health, Slot, StateMachine as _};
 use quorate_etcd::{
-    auth::{AuthChange, By, NewUser, auth_change::What},
+    auth::{AuthChange, NewUser, Sender, auth_change::AuthChangeKind},
     command::{Command, Page, Query, read_reply},
     mvcc::Paging,
     proto::etcdserverpb::RangeRequest,
@@ -41,7 +41,7 @@ impl Moody {
 }
 
 impl Disk for Moody {
-    fn room(&self, _: &Path) -> io::Result<DiskSpace> {
+    fn free_space(&self, _: &Path) -> io::Result<DiskSpace> {
         let (free, total) = (1 << 40, 1 << 41);
         Ok(DiskSpace { free, total })
     }
@@ -67,7 +67,7 @@ fn options(disk: &Arc<Moody>) -> Options {
     let soon = Duration::from_millis(1);
     Options {
         limits: limits(),
-        delays: Delays { busy: soon, room: soon, retry_min: soon, retry_max: soon },
+        delays: Delays { busy: soon, while_full: soon, retry_min: soon, retry_max: soon },
         disk: Arc::clone(disk) as Arc<dyn Disk>,
     }
 }
@@ -140,37 +140,37 @@ fn a_read_that_fails_in_a_command_voids_the_run() {
 fn nobody_is_let_in_before_users_are_read() {
     let disk = Arc::new(Moody::default());
     let folder = tempfile::tempdir().unwrap();
-    let ask = |service: &Service, by: &By| {
+    let ask = |service: &Service, by: &Sender| {
         let mut reply = Vec::new();
         let range = RangeRequest { key: "a".into(), ..RangeRequest::default() };
         let query = Query::Page(Paging::new(range).next(1)).encode();
-        service.query(&by.before(query), 0, &mut reply);
+        service.query(&by.prepend_to(query), 0, &mut reply);
         read_reply::<Page>(reply).unwrap()
     };
     let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
-    let change = |what| Command::Auth(AuthChange { what: Some(what) }).encode();
+    let change = |what| Command::Auth(AuthChange { kind: Some(what) }).encode();
     let root = NewUser { name: "root".into(), hash: String::new() };
     let granted = quorate_etcd::proto::etcdserverpb::AuthUserGrantRoleRequest {
         user: "root".into(),
         role: "root".into(),
     };
-    apply_bytes(&mut service, &change(What::UserAdd(root)));
-    apply_bytes(&mut service, &change(What::UserGrant(granted)));
-    assert!(ask(&service, &By::Anonymous).is_ok());
-    apply_bytes(&mut service, &change(What::Enable(vec![7; 32].into())));
-    assert_eq!(ask(&service, &By::Anonymous), Err(Refusal::UserEmpty));
+    apply_bytes(&mut service, &change(AuthChangeKind::UserAdd(root)));
+    apply_bytes(&mut service, &change(AuthChangeKind::UserGrant(granted)));
+    assert!(ask(&service, &Sender::Anonymous).is_ok());
+    apply_bytes(&mut service, &change(AuthChangeKind::Enable(vec![7; 32].into())));
+    assert_eq!(ask(&service, &Sender::Anonymous), Err(Refusal::UserEmpty));
     service.commit(slot(5), &[]);
     drop(service);
     disk.set(Some((Access::Open, 0)));
     let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
     assert!(service.has_failed());
-    assert_eq!(ask(&service, &By::Anonymous), Err(Refusal::UserEmpty));
+    assert_eq!(ask(&service, &Sender::Anonymous), Err(Refusal::UserEmpty));
     // The client may use another node.
-    let user = By::User { name: "root".into(), revision: 3 };
-    assert_eq!(ask(&service, &user), Err(Refusal::AuthBehind));
+    let user = Sender::User { name: "root".into(), revision: 3 };
+    assert_eq!(ask(&service, &user), Err(Refusal::AuthOutdated));
     disk.set(None);
     assert_eq!(until_back(&mut service), slot(5));
-    assert_eq!(ask(&service, &By::Anonymous), Err(Refusal::UserEmpty));
+    assert_eq!(ask(&service, &Sender::Anonymous), Err(Refusal::UserEmpty));
     assert!(ask(&service, &user).is_ok());
 }
 
