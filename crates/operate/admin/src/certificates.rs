@@ -55,7 +55,7 @@ pub fn utc(unix_s: i64) -> String {
 
 impl CertificateView {
     /// Creates the view of a certificate as of `now_unix_s`. `what` is its use.
-    pub fn at(what: &str, valid: Validity, now_unix_s: i64) -> Self {
+    pub fn view_at(what: &str, valid: Validity, now_unix_s: i64) -> Self {
         let days_left = days_left(valid.ends_unix_s, now_unix_s);
         let state = match () {
             () if days_left < 0 => State::Expired,
@@ -74,13 +74,13 @@ impl CertificateView {
 
     /// Creates the views of all certificates of a node or client. An expired authority is
     /// superseded if another one of the same kind is valid.
-    pub fn all<'a>(
+    pub fn views_of_all<'a>(
         certificates: impl IntoIterator<Item = (&'a str, Validity)>,
         now_unix_s: i64,
     ) -> Vec<Self> {
         let certificates = certificates.into_iter();
         let mut all: Vec<_> =
-            certificates.map(|(what, valid)| Self::at(what, valid, now_unix_s)).collect();
+            certificates.map(|(what, valid)| Self::view_at(what, valid, now_unix_s)).collect();
         let serves = |view: &Self| view.state <= State::ExpiresSoon;
         let served: Vec<String> = all
             .iter()
@@ -186,8 +186,8 @@ mod tests {
     }
 
     #[test]
-    fn expiry_is_announced_thirty_days_before() {
-        let at = |days: i64| CertificateView::at("node", lasts(-1, days), NOW);
+    fn an_end_is_said_thirty_days_before() {
+        let at = |days: i64| CertificateView::view_at("node", lasts(-1, days), NOW);
         assert_eq!((at(30).warning(), at(30).state), (None, State::Valid));
         for days in [29, 0] {
             let warning = at(days).warning().unwrap();
@@ -195,14 +195,14 @@ mod tests {
             assert_eq!(at(days).error(&own()), None);
         }
         let last = Validity { ends_unix_s: NOW, ..lasts(-1, 0) };
-        assert_eq!(CertificateView::at("node", last, NOW).state, State::ExpiresSoon);
-        assert_eq!(CertificateView::at("node", last, NOW + 1).state, State::Expired);
+        assert_eq!(CertificateView::view_at("node", last, NOW).state, State::ExpiresSoon);
+        assert_eq!(CertificateView::view_at("node", last, NOW + 1).state, State::Expired);
     }
 
     #[test]
     fn invalid_certificate_is_an_error_with_a_remedy() {
         let error = |what: &str, from, to| {
-            let view = CertificateView::at(what, lasts(from, to), NOW);
+            let view = CertificateView::view_at(what, lasts(from, to), NOW);
             assert_eq!(view.warning(), None);
             view.error(&own()).unwrap()
         };
@@ -227,7 +227,7 @@ mod tests {
     fn expired_authority_with_a_valid_successor_is_a_warning() {
         let states = |of: &[(&'static str, i64)]| {
             let all = of.iter().map(|(what, days)| (*what, lasts(-400, *days)));
-            let all = CertificateView::all(all, NOW);
+            let all = CertificateView::views_of_all(all, NOW);
             all.into_iter().map(|view| view.state).collect::<Vec<_>>()
         };
         let (nodes, clients) = ("nodes' authority", "clients' authority");
@@ -236,7 +236,8 @@ mod tests {
             [State::Superseded, State::Valid, State::Expired, State::Expired]
         );
         assert_eq!(states(&[("node", -3), ("node", 300)])[0], State::Expired);
-        let all = CertificateView::all([(nodes, lasts(-9, -3)), (nodes, lasts(-9, 300))], NOW);
+        let all =
+            CertificateView::views_of_all([(nodes, lasts(-9, -3)), (nodes, lasts(-9, 300))], NOW);
         assert!(all[0].warning().is_some() && all[0].error(&own()).is_none());
     }
 

@@ -127,7 +127,7 @@ pub fn probe(address: &str, wait: Duration) -> Listener {
 }
 
 /// Returns a conversion for request errors that detects a node that expects TLS.
-fn unanswered(address: &str) -> impl FnOnce(ureq::Error) -> Error {
+fn request_error(address: &str) -> impl FnOnce(ureq::Error) -> Error {
     move |error| {
         let error = Error::from(error);
         let reset = |error: &io::Error| error.kind() == ErrorKind::ConnectionReset;
@@ -245,8 +245,8 @@ impl Refusal {
 
 /// Sends `GET path` and returns the complete response.
 pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error> {
-    let request = asked(Request::get(uri(address, path)?)).body(());
-    answer(agent(wait).run(request.map_err(bad(address))?).map_err(unanswered(address))?)
+    let request = with_login(Request::get(uri(address, path)?)).body(());
+    read_response(agent(wait).run(request.map_err(bad(address))?).map_err(request_error(address))?)
 }
 
 /// Sends `GET path` for a large response. Returns once the head has arrived, and the caller reads
@@ -257,25 +257,25 @@ pub fn stream(
     wait: Duration,
 ) -> Result<Result<impl Read + Send + 'static, Response>, Error> {
     let config = builder().timeout_connect(Some(wait)).timeout_recv_response(Some(wait));
-    let request = asked(Request::get(uri(address, path)?)).body(());
+    let request = with_login(Request::get(uri(address, path)?)).body(());
     let request = request.map_err(bad(address))?;
-    let response = config.build().new_agent().run(request).map_err(unanswered(address))?;
+    let response = config.build().new_agent().run(request).map_err(request_error(address))?;
     match response.status().as_u16() {
         200 => Ok(Ok(response.into_body().into_reader())),
-        _ => answer(response).map(Err),
+        _ => read_response(response).map(Err),
     }
 }
 
 /// Sends `POST path` with a JSON body.
 pub fn post(address: &str, path: &str, body: &str, wait: Duration) -> Result<Response, Error> {
-    let request = asked(Request::post(uri(address, path)?));
+    let request = with_login(Request::post(uri(address, path)?));
     let request = request.header(CONTENT_TYPE, "application/json");
     let request = request.body(body).map_err(bad(address))?;
-    answer(agent(wait).run(request).map_err(unanswered(address))?)
+    read_response(agent(wait).run(request).map_err(request_error(address))?)
 }
 
 /// Adds the authorization header if the process has a login.
-fn asked(request: Builder) -> Builder {
+fn with_login(request: Builder) -> Builder {
     match LOGIN.get() {
         Some(login) => request.header(AUTHORIZATION, login),
         None => request,
@@ -310,7 +310,7 @@ fn builder() -> ConfigBuilder<AgentScope> {
     }
 }
 
-fn answer(mut answer: ureq::http::Response<Body>) -> Result<Response, Error> {
+fn read_response(mut answer: ureq::http::Response<Body>) -> Result<Response, Error> {
     let body = answer.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
     Ok(Response { body: body.read_to_string()?, status: answer.status().as_u16() })
 }
@@ -328,7 +328,7 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(20);
 
     /// Starts a server that sends `bytes` to the first client and closes the connection.
-    fn answering(bytes: Vec<u8>) -> String {
+    fn serve_once(bytes: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         thread::spawn(move || {
@@ -346,8 +346,8 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_parsed_or_refused() {
-        let get = |bytes: &[u8]| get(&answering(bytes.to_vec()), "/status", WAIT);
+    fn an_answer_is_read_or_refused() {
+        let get = |bytes: &[u8]| get(&serve_once(bytes.to_vec()), "/status", WAIT);
         let response = get(b"HTTP/1.0 503 Service Unavailable\r\na: b\r\n\r\nwhy").unwrap();
         assert_eq!((response.status, &*response.body), (503, "why"));
         for bad in ["", "SSH-2.0\r\n\r\n", "HTTP/1.1 x\r\n\r\n", "HTTP/1.1 200"] {

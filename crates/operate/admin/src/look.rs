@@ -49,13 +49,13 @@ impl std::error::Error for NoResponse {}
 /// Queries the given nodes, and the members listed in the newest configuration among their
 /// responses. Given nodes that are not members are only reported as such.
 pub fn query_cluster(addresses: &[String]) -> Result<ClusterView, NoResponse> {
-    query_with(addresses, &ask_all)
+    query_using(addresses, &query_in_parallel)
 }
 
 /// A function that sends requests to nodes, each with its expected id if that is known.
 type Asking<'a> = &'a dyn Fn(&[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)>;
 
-fn query_with(addresses: &[String], ask: Asking<'_>) -> Result<ClusterView, NoResponse> {
+fn query_using(addresses: &[String], ask: Asking<'_>) -> Result<ClusterView, NoResponse> {
     let mut silent = NoResponse::default();
     let mut answers: Vec<(String, Answer)> = Vec::new();
     let mut next: Vec<(Option<u32>, String)> =
@@ -72,7 +72,7 @@ fn query_with(addresses: &[String], ask: Asking<'_>) -> Result<ClusterView, NoRe
     }
     match silent.reasons.len() == answers.len() {
         true => Err(silent),
-        false => Ok(settled(answers)),
+        false => Ok(combine_responses(answers)),
     }
 }
 
@@ -111,7 +111,7 @@ fn has_answer(answers: &[(String, Answer)], node: u32) -> bool {
 }
 
 /// Combines the responses into the state of the cluster.
-fn settled(answers: Vec<(String, Answer)>) -> ClusterView {
+fn combine_responses(answers: Vec<(String, Answer)>) -> ClusterView {
     let newest = newest(&answers).cloned();
     let newest = newest.as_ref().filter(|view| !view.removed && !view.members.is_empty());
     let (mut nodes, mut strangers) = (Vec::new(), Vec::new());
@@ -139,7 +139,7 @@ fn settled(answers: Vec<(String, Answer)>) -> ClusterView {
     ClusterView { strangers, ..ClusterView::new(nodes) }
 }
 
-fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)> {
+fn query_in_parallel(asked: &[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)> {
     thread::scope(|scope| {
         let ask = |(node, address)| scope.spawn(move || query(node, address, WAIT));
         let threads: Vec<_> = asked.iter().map(|(node, address)| ask((*node, address))).collect();
@@ -208,7 +208,7 @@ mod tests {
             asked.iter().map(answer).collect()
         };
         let addresses: Vec<String> = addresses.iter().map(|&address| address.to_owned()).collect();
-        let cluster = query_with(&addresses, &ask).unwrap();
+        let cluster = query_using(&addresses, &ask).unwrap();
         let shown = |answer: &Answer| match (answer.view(), answer.node()) {
             (Some(view), _) => view.node.to_string(),
             (None, node) => format!("({})", node.unwrap_or_default()),

@@ -190,7 +190,7 @@ pub enum MembersOutcome {
 impl MembersRequest {
     /// Converts the request to a command for the group, and returns it with the dry-run flag.
     /// Returns an error message if the request does not contain exactly one valid change.
-    pub fn ask(self) -> Result<(Ask, bool), String> {
+    pub fn into_commands(self) -> Result<(Ask, bool), String> {
         let Self {
             add,
             promote,
@@ -212,7 +212,7 @@ impl MembersRequest {
                 format!("\"quorum\": must be majority or flexible:Q1,Q2 (got {rule})")
             })
         });
-        let add = add.map(AddRequest::ask).transpose()?;
+        let add = add.map(AddRequest::into_command).transpose()?;
         let address = address.map(|(node, peer)| {
             let peer = checked(peer)?;
             Ok::<_, String>(Ask::Address(NodeId(node), peer))
@@ -241,7 +241,7 @@ impl MembersRequest {
 }
 
 impl AddRequest {
-    fn ask(self) -> Result<Ask, String> {
+    fn into_command(self) -> Result<Ask, String> {
         let role = As::named(&self.asked);
         let role = role.ok_or_else(|| format!("\"as\": not a role: {}", self.asked))?;
         let peer = checked(self.peer)?;
@@ -484,7 +484,7 @@ mod tests {
     fn members_request_is_parsed_from_json() {
         let ask = |text: &str| {
             let request: Result<MembersRequest, _> = serde_json::from_str(text);
-            request.map_err(|error| error.to_string())?.ask()
+            request.map_err(|error| error.to_string())?.into_commands()
         };
         let node = NodeId;
         for (text, expected) in [

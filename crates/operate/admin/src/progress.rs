@@ -28,7 +28,7 @@ const CUT: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
 
 /// Set while the terminal shows a progress line, which must be cleared before other output. Only
 /// accessed while standard error is locked.
-static DRAWN: AtomicBool = AtomicBool::new(false);
+static LINE_IS_DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// Function that receives all output in place of standard error.
 static SINK: OnceLock<fn(&str)> = OnceLock::new();
@@ -44,18 +44,18 @@ pub fn line(text: &str) {
         return sink(&format!("{text}\n"));
     }
     let mut out = io::stderr().lock();
-    let _ = clear_in(&mut out).and_then(|()| writeln!(out, "{text}"));
+    let _ = clear_line(&mut out).and_then(|()| writeln!(out, "{text}"));
 }
 
 /// Clears the progress line. Must be called before other code writes to the terminal.
 pub fn clear() {
-    if DRAWN.load(Ordering::SeqCst) {
-        let _ = clear_in(&mut io::stderr().lock());
+    if LINE_IS_DRAWN.load(Ordering::SeqCst) {
+        let _ = clear_line(&mut io::stderr().lock());
     }
 }
 
-fn clear_in(out: &mut io::StderrLock<'_>) -> io::Result<()> {
-    match DRAWN.swap(false, Ordering::SeqCst) {
+fn clear_line(out: &mut io::StderrLock<'_>) -> io::Result<()> {
+    match LINE_IS_DRAWN.swap(false, Ordering::SeqCst) {
         true => out.write_all(CLEAR.as_bytes()),
         false => Ok(()),
     }
@@ -94,7 +94,7 @@ impl ProgressReport {
         Self::share(format_args!("{what}: "), (done, all), sizes)
     }
 
-    fn shown(&self, terminal: bool) -> String {
+    fn format_report(&self, terminal: bool) -> String {
         let Self { before, share, after } = self;
         let Some((done, all)) = *share else {
             return format!("{before}{after}");
@@ -117,23 +117,27 @@ impl ProgressReport {
 #[derive(Debug)]
 struct ReportSchedule {
     terminal: bool,
-    began: Instant,
-    told: Option<Instant>,
+    started_at: Instant,
+    last_report: Option<Instant>,
     last: Option<ProgressReport>,
 }
 
 impl ReportSchedule {
-    fn new(terminal: bool, began: Instant) -> Self {
-        Self { terminal, began, told: None, last: None }
+    fn new(terminal: bool, started_at: Instant) -> Self {
+        Self { terminal, started_at, last_report: None, last: None }
     }
 
     /// Returns the text to write at `now`, if a report is due.
-    fn tell(&mut self, now: Instant, report: impl FnOnce() -> ProgressReport) -> Option<String> {
+    fn due_report(
+        &mut self,
+        now: Instant,
+        report: impl FnOnce() -> ProgressReport,
+    ) -> Option<String> {
         let (first, every) = match self.terminal {
             true => (REDRAWN, REDRAWN),
             false => (QUIET, EVERY),
         };
-        let due = self.told.map_or(self.began + first, |told| told + every);
+        let due = self.last_report.map_or(self.started_at + first, |told| told + every);
         if now < due {
             return None;
         }
@@ -142,8 +146,8 @@ impl ReportSchedule {
         if !self.terminal && self.last.as_ref() == Some(&report) {
             return None;
         }
-        self.told = Some(now);
-        let shown = report.shown(self.terminal);
+        self.last_report = Some(now);
+        let shown = report.format_report(self.terminal);
         self.last = Some(report);
         let [cut, wrap] = CUT;
         Some(match self.terminal {
@@ -175,7 +179,7 @@ impl Progress {
 
     /// Writes a report if one is due. May be called as often as convenient.
     pub fn report(&mut self, report: impl FnOnce() -> ProgressReport) {
-        let Some(text) = self.0.tell(Instant::now(), report) else {
+        let Some(text) = self.0.due_report(Instant::now(), report) else {
             return;
         };
         if let Some(sink) = SINK.get() {
@@ -183,10 +187,10 @@ impl Progress {
         }
         let mut out = io::stderr().lock();
         // Cleared in the same write, so that other processes cannot write in between.
-        let _ = clear_in(&mut out)
+        let _ = clear_line(&mut out)
             .and_then(|()| out.write_all(text.as_bytes()))
             .and_then(|()| out.flush());
-        DRAWN.store(self.0.terminal, Ordering::SeqCst);
+        LINE_IS_DRAWN.store(self.0.terminal, Ordering::SeqCst);
     }
 }
 
@@ -255,7 +259,7 @@ mod tests {
         for at in 0..=steps {
             let after = step * u32::try_from(at).unwrap();
             let report = || ProgressReport::bytes("backup", at << 10, steps << 10);
-            written.extend(pace.tell(began + after, report).map(|text| (after, text)));
+            written.extend(pace.due_report(began + after, report).map(|text| (after, text)));
         }
         written
     }
@@ -308,7 +312,8 @@ mod tests {
             let mut count = 0;
             for second in 1..=100 {
                 let now = began + Duration::from_secs(second);
-                count += usize::from(pace.tell(now, || ProgressReport::text("waiting")).is_some());
+                count +=
+                    usize::from(pace.due_report(now, || ProgressReport::text("waiting")).is_some());
             }
             assert_eq!(count, times);
         }
@@ -317,15 +322,15 @@ mod tests {
     #[test]
     fn percentages_are_clamped_and_plain_text_has_none() {
         let empty = ProgressReport::bytes("checking", 0, 0);
-        assert_eq!(empty.shown(false), "checking: 0 %, 0 B of 0 B");
+        assert_eq!(empty.format_report(false), "checking: 0 %, 0 B of 0 B");
         // A file of 5000 bytes may have grown by the time it is read.
         let more = ProgressReport::share("", (7000, 5000), "2 MiB/s");
-        assert_eq!(more.shown(false), "100 %, 2 MiB/s");
-        assert_eq!(more.shown(true), "[########################] 100 %, 2 MiB/s");
+        assert_eq!(more.format_report(false), "100 %, 2 MiB/s");
+        assert_eq!(more.format_report(true), "[########################] 100 %, 2 MiB/s");
         let most = ProgressReport::share("", (u64::MAX / 2, u64::MAX), "so far");
-        assert_eq!(most.shown(false), "49 %, so far");
+        assert_eq!(most.format_report(false), "49 %, so far");
         for terminal in [true, false] {
-            assert_eq!(ProgressReport::text("9 slots").shown(terminal), "9 slots");
+            assert_eq!(ProgressReport::text("9 slots").format_report(terminal), "9 slots");
         }
     }
 }

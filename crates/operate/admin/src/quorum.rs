@@ -23,7 +23,7 @@ impl Votes {
                 heaviest = heaviest.max(weight);
             }
         }
-        let (elect, write) = needed(rule, all);
+        let (elect, write) = required_weights(rule, all);
         let need = elect.max(write);
         let is_lost = has < write || (!has_leader && has < elect);
         Self { has, need, is_lost: all > 0 && is_lost, is_spare: has - heaviest >= need }
@@ -41,7 +41,7 @@ pub fn survives(rule: &str, weights: &[u32]) -> usize {
     let mut weights: Vec<u64> = weights.iter().copied().map(u64::from).collect();
     weights.sort_unstable_by_key(|weight| std::cmp::Reverse(*weight));
     let mut has = weights.iter().sum();
-    let (elect, write) = needed(rule, has);
+    let (elect, write) = required_weights(rule, has);
     let fails = weights.iter().take_while(|weight| {
         has -= **weight;
         has >= elect.max(write)
@@ -51,7 +51,7 @@ pub fn survives(rule: &str, weights: &[u32]) -> usize {
 
 /// Returns the weights required for an election and for a write under a quorum rule. `all` is the
 /// total weight.
-fn needed(rule: &str, all: u64) -> (u64, u64) {
+fn required_weights(rule: &str, all: u64) -> (u64, u64) {
     let flexible = rule.strip_prefix("flexible:");
     let parts = flexible.and_then(|parts| parts.split_once(','));
     let read = parts.and_then(|(elect, write)| Some((elect.parse().ok()?, write.parse().ok()?)));
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(count("flexible:3,1", &[up, down, down], false), (1, 3, true, false));
         assert_eq!(count("majority", &[(5, true), up, up], true), (7, 4, false, false));
         assert!(!count("majority", &[], false).2, "nothing is known about the voters");
-        assert_eq!(needed("flexible:x", 5), (3, 3));
+        assert_eq!(required_weights("flexible:x", 5), (3, 3));
     }
 
     #[test]

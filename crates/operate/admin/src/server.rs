@@ -107,7 +107,7 @@ pub struct Admin {
     node: Arc<AtomicU32>,
     backups: Turn,
     /// Hold on the streams of a backup that timed out before its snapshot, for the client's retry.
-    held: Arc<Mutex<Option<StreamHold>>>,
+    backup_hold: Arc<Mutex<Option<StreamHold>>>,
     ears: reaching::MulticastListeners,
     protection: Protection,
     /// Settings in effect since the start. Set once per process.
@@ -149,7 +149,7 @@ impl Admin {
             address: bound,
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
             backups: Turn::default(),
-            held: Arc::default(),
+            backup_hold: Arc::default(),
             ears: reaching::MulticastListeners::default(),
             audience: Audience::default(),
             acts: Acts::default(),
@@ -194,7 +194,7 @@ impl Admin {
     }
 
     /// Sets the node's id.
-    pub fn is(&self, node: NodeId) {
+    pub fn set_node_id(&self, node: NodeId) {
         self.node.store(node.0, Ordering::Relaxed);
     }
 
@@ -216,12 +216,12 @@ impl Admin {
     }
 
     /// Marks the node as running. `store` is the name of its store.
-    pub fn running(&self, handle: Handle, store: &'static str) {
+    pub fn set_running(&self, handle: Handle, store: &'static str) {
         self.set(Phase::Running(handle, store));
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<StreamHold>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn backup_hold(&self) -> MutexGuard<'_, Option<StreamHold>> {
+        self.backup_hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Measures the node's folder for the forecast.
@@ -234,8 +234,8 @@ impl Admin {
     }
 
     /// Sets the folder in which operators' actions are recorded.
-    pub fn keep_audit_in(&self, folder: &Path) {
-        self.audit.keep_in(folder);
+    pub fn set_audit_folder(&self, folder: &Path) {
+        self.audit.set_folder(folder);
     }
 
     fn set(&self, phase: Phase) {
@@ -247,7 +247,7 @@ impl Admin {
     }
 
     /// Runs `question` on a blocking thread, so that other requests do not wait for the reactor.
-    async fn ask<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Handle, &'static str) -> T + Send + 'static,
     ) -> Result<T, Failure> {
@@ -287,7 +287,7 @@ impl Admin {
         let expiries = self.protection.trust().map(Trust::expiries);
         let expiries = expiries.unwrap_or_default();
         let certificates = expiries.iter().map(|expiry| (expiry.what, expiry.valid));
-        CertificateView::all(certificates, now)
+        CertificateView::views_of_all(certificates, now)
     }
 
     fn certificate_metrics(&self) -> String {
@@ -312,8 +312,9 @@ impl Admin {
     }
 
     async fn status(&self) -> Result<(Status, &'static str), Failure> {
-        let answer = self.ask(|handle, store| handle.status().map(|status| (status, store)));
-        answer.await?.map_err(Failure::unanswered)
+        let answer =
+            self.run_blocking(|handle, store| handle.status().map(|status| (status, store)));
+        answer.await?.map_err(Failure::no_answer)
     }
 }
 
@@ -361,7 +362,7 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
     runtime.block_on(async {
         let listener = connections::adopt(listener)?;
         let trust = admin.protection.trust().cloned();
-        tokio::spawn(history::remember(admin.clone()));
+        tokio::spawn(history::sample_until_end(admin.clone()));
         connections::serve(listener, router(admin), trust, limits).await;
         Ok(())
     })
@@ -374,14 +375,14 @@ fn router(admin: Admin) -> Router {
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/history", get(history::own))
-        .route("/history/all", get(history::all))
+        .route("/history/all", get(history::handle_all))
         .route("/members", get(members).post(change_members))
         .route("/transfer", post(transfer))
         .route("/snapshot", post(snapshot))
         .route("/scrub", post(scrub))
         .route("/backup", get(backup::backup))
-        .route("/tuning", get(tuning).post(hold))
-        .route("/join", post(join))
+        .route("/tuning", get(tuning).post(handle_hold))
+        .route("/join", post(handle_join))
         .route("/users", get(users::show).post(users::change))
         .route("/audit", get(audit::audit))
         .route("/doctor/multicast", post(reaching::listen))
@@ -429,10 +430,10 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     if matches!(*admin.lock(), Phase::Starting(_)) {
         return Ok("alive\n");
     }
-    match admin.ask(|handle, _| handle.status().err()).await? {
+    match admin.run_blocking(|handle, _| handle.status().err()).await? {
         None | Some(Unanswered::Stopped) => Ok("alive\n"),
         Some(unanswered @ (Unanswered::Busy | Unanswered::TimedOut)) => {
-            Err(Failure::unanswered(unanswered))
+            Err(Failure::no_answer(unanswered))
         }
     }
 }
@@ -456,8 +457,8 @@ async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> 
     if let Some(why) = obstacle(&status) {
         return Err(not_ready(&status, &why));
     }
-    let probed = admin.ask(|handle, _| handle.probe()).await?;
-    match probed.map_err(Failure::unanswered)? {
+    let probed = admin.run_blocking(|handle, _| handle.probe()).await?;
+    match probed.map_err(Failure::no_answer)? {
         Probed::Served => match &status.streams.stopped {
             None => Ok("ready\n".to_owned()),
             Some(why) if asks_for_streams => Err(not_ready(&status, &no_streams(why))),
@@ -522,7 +523,7 @@ async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
 
 async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
     let commit = admin.commit.get().copied().unwrap_or_default();
-    let metrics = admin.ask(move |handle, _| {
+    let metrics = admin.run_blocking(move |handle, _| {
         let mut metrics = handle.metrics()?;
         metrics.text.push_str(BUILD_INFO);
         let version = env!("CARGO_PKG_VERSION");
@@ -531,7 +532,7 @@ async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
         process::render(&mut metrics.text);
         Ok(metrics)
     });
-    let metrics = metrics.await?.map_err(Failure::unanswered)?;
+    let metrics = metrics.await?.map_err(Failure::no_answer)?;
     Ok((
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
         metrics.text + &admin.certificate_metrics() + &admin.refused_metrics(),
@@ -540,15 +541,15 @@ async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
 }
 
 async fn members(State(admin): State<Admin>) -> Result<Json<MembersView>, Failure> {
-    let both = admin.ask(|handle, _| Ok((handle.members()?, handle.status()?)));
-    let (members, status) = both.await?.map_err(Failure::unanswered)?;
+    let both = admin.run_blocking(|handle, _| Ok((handle.members()?, handle.status()?)));
+    let (members, status) = both.await?.map_err(Failure::no_answer)?;
     Ok(Json(MembersView::new(&members, &status)))
 }
 
 /// Returns the role that a request requires. Priorities and dry runs require an operator, other
 /// membership changes an admin.
 fn members_need(request: &MembersRequest) -> Role {
-    match request.clone().ask() {
+    match request.clone().into_commands() {
         Ok((Ask::Priority(..), _) | (_, true)) => Role::Operator,
         Ok((_, false)) | Err(_) => Role::Admin,
     }
@@ -561,8 +562,8 @@ async fn change_members(
     Body(request): Body<MembersRequest>,
 ) -> Result<Json<MembersOutcome>, Failure> {
     check(&asker, members_need(&request))?;
-    let (ask, dry_run) = request.ask().map_err(|why| Failure::request(&why))?;
-    let outcome = admin.ask(move |handle, _| handle.group(ask, dry_run)).await?;
+    let (ask, dry_run) = request.into_commands().map_err(|why| Failure::request(&why))?;
+    let outcome = admin.run_blocking(move |handle, _| handle.group(ask, dry_run)).await?;
     Ok(Json(MembersOutcome::new(&outcome.map_err(Failure::group)?)))
 }
 
@@ -572,7 +573,7 @@ async fn transfer(
     Body(request): Body<TransferRequest>,
 ) -> Result<Json<Transferred>, Failure> {
     let to = request.to.map(NodeId);
-    let outcome = admin.ask(move |handle, _| handle.transfer(to)).await?;
+    let outcome = admin.run_blocking(move |handle, _| handle.transfer(to)).await?;
     let leader = outcome.map_err(Failure::transfer)?;
     Ok(Json(Transferred { leader: leader.0 }))
 }
@@ -584,7 +585,7 @@ async fn snapshot(
     Body(request): Body<SnapshotRequest>,
 ) -> Result<Json<SnapshotView>, Failure> {
     let at = request.at.map(Slot);
-    let outcome = admin.ask(move |handle, _| handle.snapshot(at)).await?;
+    let outcome = admin.run_blocking(move |handle, _| handle.snapshot(at)).await?;
     let snapshot = outcome.map_err(Failure::snapshot)?;
     Ok(Json(SnapshotView::new(snapshot)))
 }
@@ -601,36 +602,36 @@ async fn scrub(
             "bytes_per_second must be at least {BYTES_PER_SECOND_MIN}"
         )));
     }
-    let status = admin.ask(move |handle, _| handle.scrub(pace)).await?;
-    let status = status.map_err(Failure::unanswered)?;
+    let status = admin.run_blocking(move |handle, _| handle.scrub(pace)).await?;
+    let status = status.map_err(Failure::no_answer)?;
     Ok(Json(ScrubView::new(&status.scrub)))
 }
 
 /// Reserves an id for a new node. Requires the JSON content type, as `transfer` does.
-async fn join(
+async fn handle_join(
     State(admin): State<Admin>,
     Body(request): Body<JoinRequest>,
 ) -> Result<Json<JoinAnswer>, Failure> {
     let joined = {
         let trust = admin.protection.trust().cloned();
-        admin.ask(move |handle, _| joining::join(handle, &request, trust.as_ref()))
+        admin.run_blocking(move |handle, _| joining::assign_id(handle, &request, trust.as_ref()))
     };
     joined.await?.map(Json)
 }
 
 async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {
-    let report = admin.ask(|handle, _| handle.tuning()).await?;
-    Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
+    let report = admin.run_blocking(|handle, _| handle.tuning()).await?;
+    Ok(Json(TuningView::new(&report.map_err(Failure::no_answer)?)))
 }
 
 /// Pins or unpins batch size and window. Requires the JSON content type, as `transfer` does.
-async fn hold(
+async fn handle_hold(
     State(admin): State<Admin>,
     Body(request): Body<HoldRequest>,
 ) -> Result<Json<TuningView>, Failure> {
     let (setting, ms) = (request.setting()?, request.ms());
-    let report = admin.ask(move |handle, _| handle.hold(setting, ms)).await?;
-    Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
+    let report = admin.run_blocking(move |handle, _| handle.hold(setting, ms)).await?;
+    Ok(Json(TuningView::new(&report.map_err(Failure::no_answer)?)))
 }
 
 impl HoldRequest {

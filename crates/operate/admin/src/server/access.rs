@@ -72,7 +72,7 @@ impl fmt::Debug for ClientUsers {
 pub(super) struct Requester {
     pub(super) name: String,
     /// Proof of identity: `certificate`, `password` or `nothing`.
-    pub(super) by: &'static str,
+    pub(super) proof: &'static str,
     pub(super) role: Option<Role>,
     /// Set if the role is not from the users' table, but from the users of the service's clients.
     pub(super) by_service: bool,
@@ -148,7 +148,7 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
         request.extensions_mut().insert(asker.clone());
         next.run(request).await
     } else {
-        refuse(&asker, role)
+        refuse_request(&asker, role)
     };
     if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         admin.refused.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +188,7 @@ async fn take_body(request: Request, action: bool) -> Result<(Request, Bytes), F
     Ok((Request::from_parts(head, Body::from(bytes.clone())), bytes))
 }
 
-fn refuse(asker: &Requester, needs: Role) -> Response {
+fn refuse_request(asker: &Requester, needs: Role) -> Response {
     let mut response = forbidden(asker, needs).into_response();
     if asker.role.is_none() {
         // Makes a browser prompt for a name and a password.
@@ -203,7 +203,7 @@ fn forbidden(asker: &Requester, needs: Role) -> Failure {
     let Requester { name, role, .. } = asker;
     let (code, what) = match role {
         Some(role) => ("forbidden", format!("{name} has the role {role}, but this needs {needs}")),
-        None if asker.by == "nothing" => {
+        None if asker.proof == "nothing" => {
             ("not_proved", "this needs a role, and the request does not identify a user".to_owned())
         }
         None => ("no_role", format!("{name} has no role")),
@@ -232,7 +232,7 @@ async fn identify(
         Who::Client(name) => (name.clone(), "certificate"),
         Who::Anonymous | Who::Unnamed => ("-".to_owned(), "nothing"),
     };
-    let certified = |role| Requester { name, by, role, by_service: false };
+    let certified = |role| Requester { name, proof: by, role, by_service: false };
     if let Who::Node(_) = who {
         return Ok(certified(Some(Role::Admin)));
     }
@@ -241,7 +241,7 @@ async fn identify(
         // start.
         return Ok(certified(Some(Role::Admin)));
     }
-    let users = match known_users(admin, needs).await? {
+    let users = match loaded_users(admin, needs).await? {
         Some(users) => users,
         // [access-4] Reads are permitted, or no operator could examine a node without a leader.
         None if needs == Role::Reader => return Ok(certified(Some(Role::Reader))),
@@ -272,7 +272,7 @@ async fn identify(
         role: user.filter(|_| fits).map(|user| user.role),
         // An unknown name may be a password that was typed into the wrong field.
         name: if known { name } else { "-".to_owned() },
-        by: "password",
+        proof: "password",
         by_service: false,
     })
 }
@@ -299,18 +299,18 @@ async fn by_service(
         // An unknown name may be a password that was typed into the wrong field.
         Some(_) if has_root == Some(false) => ("-".to_owned(), "password"),
         Some(name) if has_root == Some(true) => (name, "password"),
-        _ => (certified.name, certified.by),
+        _ => (certified.name, certified.proof),
     };
-    Ok(Requester { name, by, role, by_service: true })
+    Ok(Requester { name, proof: by, role, by_service: true })
 }
 
 /// Returns the users' table if the node has it. A request that changes state waits for it, as it
 /// would wait for a leader.
-async fn known_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failure> {
+async fn loaded_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let users = admin.ask(|handle, _| handle.users()).await?;
-        let users = users.map_err(Failure::unanswered)?;
+        let users = admin.run_blocking(|handle, _| handle.users()).await?;
+        let users = users.map_err(Failure::no_answer)?;
         if users.is_some() || needs == Role::Reader || Instant::now() >= until {
             return Ok(users);
         }
@@ -384,10 +384,10 @@ mod tests {
                 Who::Client(own) => (own.clone(), "certificate"),
                 _ => ("-".to_owned(), "nothing"),
             };
-            let certified = Requester { name: own, by: proof, role: None, by_service: false };
+            let certified = Requester { name: own, proof, role: None, by_service: false };
             let asker = by_service(&has_root, certified, who.clone(), login);
             let asker = runtime.block_on(asker).unwrap();
-            assert_eq!((&*asker.name, asker.by), (name, by), "{who:?}");
+            assert_eq!((&*asker.name, asker.proof), (name, by), "{who:?}");
             assert_eq!(asker.role, may.then_some(Role::Admin), "{who:?}");
         }
     }

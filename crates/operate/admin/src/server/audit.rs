@@ -44,13 +44,13 @@ struct Book {
     /// Folder of the files, or `None` until the node has one.
     folder: Option<PathBuf>,
     /// Time of the last refusal that was recorded.
-    refused: Option<Instant>,
+    last_refusal_at: Option<Instant>,
     /// Last refused attempt of each user that has not been recorded yet.
     untold: BTreeMap<String, AuditRecord>,
 }
 
 impl Audit {
-    pub(super) fn keep_in(&self, folder: &Path) {
+    pub(super) fn set_folder(&self, folder: &Path) {
         self.book().folder = Some(folder.to_owned());
     }
 
@@ -82,7 +82,7 @@ impl Audit {
             at_ms: u64::try_from(at_ms).unwrap_or(u64::MAX),
             node: admin.node().map_or(0, |node| node.0),
             who: asker.name.clone(),
-            by: asker.by.to_owned(),
+            by: asker.proof.to_owned(),
             from,
             action,
             body: without_secrets(body),
@@ -108,9 +108,9 @@ impl Audit {
 impl Book {
     fn may_write_refusal(&mut self) -> bool {
         let now = Instant::now();
-        let soon = self.refused.is_some_and(|at| now.duration_since(at) < PAUSE);
+        let soon = self.last_refusal_at.is_some_and(|at| now.duration_since(at) < PAUSE);
         if !soon {
-            self.refused = Some(now);
+            self.last_refusal_at = Some(now);
         }
         !soon
     }
@@ -157,7 +157,7 @@ impl Book {
         };
         let mut records = Vec::new();
         for name in [BEFORE, NAME] {
-            let text = match tail(&folder.join(name)) {
+            let text = match read_tail(&folder.join(name)) {
                 Ok(text) => text,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
@@ -170,7 +170,7 @@ impl Book {
     }
 }
 
-fn tail(path: &Path) -> io::Result<String> {
+fn read_tail(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(SHOWN_BYTES)))?;
@@ -213,7 +213,7 @@ fn hide(json: &mut Value) {
 /// Handles `GET /audit`.
 pub(super) async fn audit(State(admin): State<Admin>) -> Result<Json<Vec<AuditRecord>>, Failure> {
     // A starting node cannot check whether the caller may read the log.
-    admin.ask(|_, _| ()).await?;
+    admin.run_blocking(|_, _| ()).await?;
     let audit = admin.audit.clone();
     let read = spawn_blocking(move || {
         let mut book = audit.book();
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!((of("will").untold, of("will").at_ms, of("will").status), (49, 49, 403));
         assert_eq!((of("user 3").untold, of("…").untold), (0, 18));
         assert_eq!((of("ann").untold, of("ann").at_ms), (0, 50));
-        book.refused = Instant::now().checked_sub(PAUSE);
+        book.last_refusal_at = Instant::now().checked_sub(PAUSE);
         assert!(book.may_write_refusal());
     }
 

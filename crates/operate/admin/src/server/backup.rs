@@ -47,32 +47,32 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Response, Failure> {
-    let BackupRequest { mut at, streams } = wanted(&uri)?;
+    let BackupRequest { mut at, streams } = parse_query(&uri)?;
     let taken = admin.backups.take().ok_or_else(|| {
         Failure::unavailable("busy", "another backup is being taken from this node")
     })?;
     let hold = match streams {
-        true => Some(hold(&admin).await?),
+        true => Some(take_hold(&admin).await?),
         false => None,
     };
     if let Some(hold) = &hold {
         at = at.max(Some(hold.from));
     }
-    let snapshot = admin.ask(move |handle, _| handle.snapshot(at)).await?;
+    let snapshot = admin.run_blocking(move |handle, _| handle.snapshot(at)).await?;
     if let Err(SnapshotError::Unanswered(Unanswered::TimedOut)) = snapshot {
         // Kept for the client's retry, along with the snapshot that it covers.
-        *admin.held() = hold;
+        *admin.backup_hold() = hold;
         return Err(Failure::snapshot(SnapshotError::Unanswered(Unanswered::TimedOut)));
     }
     snapshot.map_err(Failure::snapshot)?;
-    let backup = admin.ask(|handle, _| handle.backup()).await?;
+    let backup = admin.run_blocking(|handle, _| handle.backup()).await?;
     let backup = backup
-        .map_err(Failure::unanswered)?
+        .map_err(Failure::no_answer)?
         .ok_or_else(|| Failure::unavailable("no_snapshot", "the node has lost its snapshot"))?;
     let (sender, pieces) = channel(PIECES_MAX);
     let lasts = Arc::new(());
     let lasting = LongResponse(Arc::downgrade(&lasts));
-    let handle = admin.ask(|handle, _| handle.clone()).await?;
+    let handle = admin.run_blocking(|handle, _| handle.clone()).await?;
     let streams = hold.map(|hold| HeldStreams { handle, hold, stayed: Instant::now() });
     tokio::task::spawn_blocking(move || {
         let to = Reader { sender };
@@ -90,10 +90,10 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
 }
 
 /// Returns the hold of an earlier attempt that timed out, else a new hold.
-async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
-    let earlier = admin.held().take();
-    let held = admin.ask(|handle, _| handle.hold_streams(earlier)).await?;
-    held.map_err(Failure::unanswered)?.map_err(|why| {
+async fn take_hold(admin: &Admin) -> Result<StreamHold, Failure> {
+    let earlier = admin.backup_hold().take();
+    let held = admin.run_blocking(|handle, _| handle.hold_streams(earlier)).await?;
+    held.map_err(Failure::no_answer)?.map_err(|why| {
         let why = format!("this node cannot back up the bytes of streams: {why}");
         Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -113,7 +113,7 @@ struct BackupRequest {
 }
 
 /// Parses the query parameters `at=SLOT` and `streams`, which are both optional.
-fn wanted(uri: &Uri) -> Result<BackupRequest, Failure> {
+fn parse_query(uri: &Uri) -> Result<BackupRequest, Failure> {
     let mut wanted = BackupRequest { at: None, streams: false };
     let parts = uri.query().unwrap_or_default().split('&');
     for part in parts.filter(|part| !part.is_empty()) {
@@ -139,20 +139,20 @@ fn send(mut backup: Backup, streams: Option<HeldStreams>, to: &Reader) -> io::Re
         None => {
             let (header, files) = backup.header().map_err(unreadable)?;
             let encoded = Encoded::begin(&mut backup.snapshot, &header, files);
-            (header.slot, send_all(encoded, to)?)
+            (header.slot, send_backup(encoded, to)?)
         }
         Some(mut streams) => {
             let (header, files, table) = backup.header_with_streams().map_err(unreadable)?;
             let snapshot = &mut backup.snapshot;
             let encoded = Encoded::with_streams(snapshot, &header, files, &table, &mut streams);
-            (header.slot, send_all(encoded, to)?)
+            (header.slot, send_backup(encoded, to)?)
         }
     };
     tracing::info!(slot = slot.0, bytes, "backup taken");
     Ok(())
 }
 
-fn send_all(mut encoded: Encoded<'_, PartFiles>, to: &Reader) -> io::Result<usize> {
+fn send_backup(mut encoded: Encoded<'_, PartFiles>, to: &Reader) -> io::Result<usize> {
     let mut bytes = 0;
     loop {
         let piece = encoded.next_piece().map_err(unreadable)?;

@@ -62,7 +62,7 @@ pub(super) fn is_foreign_site(headers: &HeaderMap) -> bool {
 
 /// Returns whether a page that this address served sent the request. The host must be an address. A
 /// request that changes state must also contain its origin.
-pub(super) fn is_own(method: &Method, headers: &HeaderMap) -> bool {
+pub(super) fn is_same_origin(method: &Method, headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let is_said = method.is_safe() || text(ORIGIN).is_some();
     text(HOST).is_some_and(is_address) && is_said && !is_foreign(method, headers)

@@ -37,7 +37,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Limits {
     pub(super) connections_max: usize,
     /// Time limit for receiving the head of a request.
-    pub(super) head_wait: Duration,
+    pub(super) head_timeout: Duration,
     /// Maximum time that a connection may remain open.
     pub(super) lifetime: Duration,
 }
@@ -46,7 +46,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 64,
-            head_wait: Duration::from_secs(5),
+            head_timeout: Duration::from_secs(5),
             lifetime: Duration::from_secs(60),
         }
     }
@@ -63,7 +63,7 @@ pub(super) async fn serve(
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let place = places.take(limits.connections_max);
+                let place = places.add_connection(limits.connections_max);
                 let id = place.id;
                 let (router, trust) = (router.clone(), trust.clone());
                 let task = tokio::spawn(receive(stream, from, router, trust, limits, place));
@@ -84,29 +84,29 @@ async fn receive(
     router: Router,
     trust: Option<Trust>,
     limits: Limits,
-    place: Place,
+    place: ConnectionEntry,
 ) {
     let Some(trust) = trust else {
         let who = Who::Anonymous;
-        return serve_one(stream, Caller { who, from }, router, limits, place).await;
+        return serve_http(stream, Caller { who, from }, router, limits, place).await;
     };
     let acceptor = TlsAcceptor::from(trust.operators_config());
-    match timeout(limits.head_wait, acceptor.accept(stream)).await {
+    match timeout(limits.head_timeout, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             let who = trust.who(stream.get_ref().1.peer_certificates());
-            serve_one(stream, Caller { who, from }, router, limits, place).await;
+            serve_http(stream, Caller { who, from }, router, limits, place).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "an operator presented no valid certificate"),
         Err(_) => tracing::debug!("an operator did not prove who it is in time"),
     }
 }
 
-async fn serve_one(
+async fn serve_http(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     caller: Caller,
     router: Router,
     limits: Limits,
-    place: Place,
+    place: ConnectionEntry,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(|mut request: Request<Incoming>| {
@@ -116,7 +116,7 @@ async fn serve_one(
         async move {
             let answer = answer.await;
             if let Ok(answer) = &answer {
-                busy.answered(answer.extensions().get());
+                busy.record_response(answer.extensions().get());
             }
             drop(busy);
             answer
@@ -124,11 +124,11 @@ async fn serve_one(
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_wait)
+        .header_read_timeout(limits.head_timeout)
         .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
     // An error on a connection affects only the client of that connection.
-    while timeout(limits.lifetime, served.as_mut()).await.is_err() && place.lasts() {}
+    while timeout(limits.lifetime, served.as_mut()).await.is_err() && place.has_long_response() {}
 }
 
 /// Open connections. The oldest one has the lowest id.
@@ -138,22 +138,22 @@ struct ConnectionTable(Arc<Mutex<Table>>);
 #[derive(Debug, Default)]
 struct Table {
     last: u64,
-    taken: BTreeMap<u64, Taken>,
+    by_id: BTreeMap<u64, TableEntry>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TableEntry {
     /// Number of requests in flight.
     busy: usize,
     /// Long response in flight, which exempts the connection from the lifetime limit.
-    lasting: Option<LongResponse>,
+    long_response: Option<LongResponse>,
     task: Option<AbortHandle>,
 }
 
-impl Taken {
+impl TableEntry {
     /// Returns whether the connection is sending a long response.
-    fn lasts(&self) -> bool {
-        let lasting = self.lasting.as_ref();
+    fn is_long(&self) -> bool {
+        let lasting = self.long_response.as_ref();
         lasting.is_some_and(|lasting| lasting.0.strong_count() > 0)
     }
 }
@@ -161,9 +161,9 @@ impl Taken {
 impl Table {
     /// Returns the id of the connection to close when the limit is reached.
     fn connection_to_close(&self) -> Option<u64> {
-        let mut all = self.taken.iter();
-        let idle = all.find(|(_, taken)| taken.busy == 0 && !taken.lasts());
-        idle.or_else(|| self.taken.first_key_value()).map(|(id, _)| *id)
+        let mut all = self.by_id.iter();
+        let idle = all.find(|(_, taken)| taken.busy == 0 && !taken.is_long());
+        idle.or_else(|| self.by_id.first_key_value()).map(|(id, _)| *id)
     }
 }
 
@@ -173,26 +173,26 @@ impl ConnectionTable {
     }
 
     /// Adds a new connection. Closes other connections if the limit is reached.
-    fn take(&self, connections_max: usize) -> Place {
+    fn add_connection(&self, connections_max: usize) -> ConnectionEntry {
         let mut table = self.table();
-        while table.taken.len() >= connections_max
+        while table.by_id.len() >= connections_max
             && let Some(id) = table.connection_to_close()
         {
             // The task stops at its next await point and closes the connection.
-            let task = table.taken.remove(&id).and_then(|taken| taken.task);
+            let task = table.by_id.remove(&id).and_then(|taken| taken.task);
             if let Some(task) = task {
                 task.abort();
             }
         }
         table.last += 1;
         let id = table.last;
-        table.taken.insert(id, Taken::default());
-        Place { id, places: self.clone() }
+        table.by_id.insert(id, TableEntry::default());
+        ConnectionEntry { id, table: self.clone() }
     }
 
     /// Sets the task that serves a connection, unless the connection has already ended.
     fn started(&self, id: u64, task: AbortHandle) {
-        if let Some(taken) = self.table().taken.get_mut(&id) {
+        if let Some(taken) = self.table().by_id.get_mut(&id) {
             taken.task = Some(task);
         }
     }
@@ -200,49 +200,49 @@ impl ConnectionTable {
 
 /// An entry of an open connection in the table, removed on drop.
 #[derive(Debug)]
-struct Place {
+struct ConnectionEntry {
     id: u64,
-    places: ConnectionTable,
+    table: ConnectionTable,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
-        self.places.table().taken.remove(&self.id);
+        self.table.table().by_id.remove(&self.id);
     }
 }
 
-impl Place {
-    fn lasts(&self) -> bool {
-        let table = self.places.table();
-        table.taken.get(&self.id).is_some_and(Taken::lasts)
+impl ConnectionEntry {
+    fn has_long_response(&self) -> bool {
+        let table = self.table.table();
+        table.by_id.get(&self.id).is_some_and(TableEntry::is_long)
     }
 
     /// Counts a request as in flight until the returned guard is dropped.
     fn busy(&self) -> Busy {
-        if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
+        if let Some(taken) = self.table.table().by_id.get_mut(&self.id) {
             taken.busy += 1;
         }
-        Busy { id: self.id, places: self.places.clone() }
+        Busy { id: self.id, table: self.table.clone() }
     }
 }
 
 struct Busy {
     id: u64,
-    places: ConnectionTable,
+    table: ConnectionTable,
 }
 
 impl Busy {
     /// Records that a response begins. `lasting` is set for a long response.
-    fn answered(&self, lasting: Option<&LongResponse>) {
-        if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
-            taken.lasting = lasting.cloned();
+    fn record_response(&self, lasting: Option<&LongResponse>) {
+        if let Some(taken) = self.table.table().by_id.get_mut(&self.id) {
+            taken.long_response = lasting.cloned();
         }
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
+        if let Some(taken) = self.table.table().by_id.get_mut(&self.id) {
             taken.busy = taken.busy.saturating_sub(1);
         }
     }
@@ -329,13 +329,13 @@ mod tests {
     }
 
     fn few() -> Limits {
-        Limits { connections_max: 4, head_wait: WAIT, lifetime: WAIT }
+        Limits { connections_max: 4, head_timeout: WAIT, lifetime: WAIT }
     }
 
     /// A sixty-fifth client is served while sixty-four idle ones occupy all connections.
     #[test]
-    fn new_connections_replace_idle_ones() {
-        let limits = Limits { head_wait: WAIT, ..Limits::default() };
+    fn idle_connections_keep_nobody_out() {
+        let limits = Limits { head_timeout: WAIT, ..Limits::default() };
         let server = server(limits);
         let idle: Vec<_> = (0..limits.connections_max).map(|_| server.connect()).collect();
         for _ in 0..3 {
@@ -370,8 +370,8 @@ mod tests {
     }
 
     #[test]
-    fn connection_without_a_request_head_times_out() {
-        let server = server(Limits { head_wait: Duration::from_millis(20), ..few() });
+    fn a_head_that_does_not_come_ends_its_connection() {
+        let server = server(Limits { head_timeout: Duration::from_millis(20), ..few() });
         let silent = server.connect();
         let mut hesitant = server.connect();
         hesitant.write_all(b"GET /health HTTP/1.1\r\nHost: h\r\n").unwrap();

@@ -40,7 +40,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 
 pub(super) fn routes() -> Router<Admin> {
-    let mut router = Router::new().route("/events", get(events)).route("/act", post(act::act));
+    let mut router =
+        Router::new().route("/events", get(events)).route("/act", post(act::handle_act));
     for file in files::ALL {
         let answer = move || async move {
             let mut response = ([(CONTENT_TYPE, file.kind)], file.text).into_response();
@@ -58,7 +59,7 @@ async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Respon
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());
     }
-    let joined = admin.audience.join().ok_or_else(|| {
+    let joined = admin.audience.add_page().ok_or_else(|| {
         Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "busy",
@@ -73,7 +74,7 @@ async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Respon
     let kind = [(CONTENT_TYPE, "text/event-stream"), UNBUFFERED];
     let mut response = (kind, body).into_response();
     browser::confine(&mut response, POLICY);
-    response.extensions_mut().insert(LongResponse(joined.lasts));
+    response.extensions_mut().insert(LongResponse(joined.exemption));
     Ok(response)
 }
 
@@ -180,7 +181,7 @@ mod tests {
             std::thread::yield_now();
         }
         drop(watching);
-        while admin.audience.is_gathered_for() {
+        while admin.audience.has_gatherer() {
             std::thread::yield_now();
         }
     }

@@ -64,17 +64,17 @@ impl Failure {
     }
 
     /// Returns the progress that was added, if any.
-    pub(super) fn how_far(&self) -> Option<&ProgressView> {
+    pub(super) fn progress_of(&self) -> Option<&ProgressView> {
         self.progress.as_deref()
     }
 
     /// Adds the node's id. Used by a node that cannot report a status yet.
-    pub(super) fn of(mut self, node: Option<NodeId>) -> Self {
+    pub(super) fn with_node(mut self, node: Option<NodeId>) -> Self {
         self.node = node.map(|node| node.0);
         self
     }
 
-    pub(super) fn unanswered(why: Unanswered) -> Self {
+    pub(super) fn no_answer(why: Unanswered) -> Self {
         let code = match why {
             Unanswered::Stopped => "stopped",
             Unanswered::Busy => "busy",
@@ -91,7 +91,7 @@ impl Failure {
                 "the snapshot is not complete yet; it continues",
                 "ask again with the same \"at\"; GET /status shows snapshot_taking",
             ),
-            SnapshotError::Unanswered(why) => Self::unanswered(why),
+            SnapshotError::Unanswered(why) => Self::no_answer(why),
             SnapshotError::Failed(_) => Self::new(
                 StatusCode::CONFLICT,
                 "snapshot_failed",
@@ -117,7 +117,7 @@ impl Failure {
                     "check with 'quorate member list'; repeating the request is harmless",
                 );
             }
-            GroupError::Unanswered(why) => return Self::unanswered(why),
+            GroupError::Unanswered(why) => return Self::no_answer(why),
             GroupError::Refused(refused) => refused,
         };
         let status = match refused.code {
@@ -132,7 +132,7 @@ impl Failure {
     pub(super) fn transfer(error: TransferError) -> Self {
         let refused = |code, hint| Self::new(StatusCode::CONFLICT, code, &error.to_string(), hint);
         match error {
-            TransferError::Unanswered(why) => Self::unanswered(why),
+            TransferError::Unanswered(why) => Self::no_answer(why),
             TransferError::Refused(Refusal::NotLeader) => {
                 refused("not_leader", "ask the leader; 'quorate status' shows which node that is")
             }

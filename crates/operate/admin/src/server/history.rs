@@ -43,7 +43,7 @@ impl History {
 }
 
 /// Samples the traffic every second, and the folder less often, until the server ends.
-pub(super) async fn remember(admin: Admin) {
+pub(super) async fn sample_until_end(admin: Admin) {
     let mut ticks = interval(SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before: Option<(Instant, TrafficView)> = None;
@@ -64,8 +64,8 @@ pub(super) async fn remember(admin: Admin) {
             && let Some(added) = traffic.since(was)
         {
             admin.history.push(SampleView {
-                at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, in_ms),
-                span_ms: in_ms(now - *then).max(1),
+                at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, to_millis),
+                span_ms: to_millis(now - *then).max(1),
                 leader: status.leader.map(|leader| leader.0),
                 traffic: added,
             });
@@ -74,7 +74,7 @@ pub(super) async fn remember(admin: Admin) {
     }
 }
 
-fn in_ms(span: Duration) -> u64 {
+fn to_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -90,7 +90,7 @@ fn view(admin: &Admin) -> HistoryView {
 }
 
 /// Returns the histories of this node and of all other nodes that respond in time.
-pub(super) async fn all(
+pub(super) async fn handle_all(
     State(admin): State<Admin>,
     headers: HeaderMap,
 ) -> Result<Json<Vec<HistoryView>>, Failure> {
@@ -108,7 +108,7 @@ pub(super) async fn all(
         (node != own.node && !address.is_empty()).then_some((node, address))
     });
     let others: Vec<(u32, String)> = others.collect();
-    let heard = spawn_blocking(move || ask(&others));
+    let heard = spawn_blocking(move || request_histories(&others));
     let mut histories = vec![own];
     histories.extend(heard.await.unwrap_or_default());
     Ok(Json(histories))
@@ -116,7 +116,7 @@ pub(super) async fn all(
 
 /// Requests the histories one after another on this thread, which is fast enough because a page
 /// requests them only once.
-fn ask(others: &[(u32, String)]) -> Vec<HistoryView> {
+fn request_histories(others: &[(u32, String)]) -> Vec<HistoryView> {
     let until = Instant::now() + WAIT;
     let mut heard = Vec::new();
     for (at, (node, address)) in others.iter().enumerate() {

@@ -17,13 +17,13 @@ use super::failure::Failure;
 use crate::joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER};
 
 /// Assigns an id to the data folder. A retry gets the same id ([join-2]).
-pub(super) fn join(
+pub(super) fn assign_id(
     handle: &Handle,
     request: &JoinRequest,
     trust: Option<&Trust>,
 ) -> Result<JoinAnswer, Failure> {
     let (nonce, role) = parse_request(request)?;
-    let charter = handle.charter().map_err(Failure::unanswered)?;
+    let charter = handle.charter().map_err(Failure::no_answer)?;
     let via = request.via.as_deref().and_then(|text| text.parse().ok());
     make_reachable(handle, &charter, via)?;
     // A node that cannot be dialled now would become an unreachable member.
@@ -42,8 +42,8 @@ pub(super) fn join(
     let Answer::Node(node) = answer else {
         return Err(Failure::unavailable("failed", "it got no id"));
     };
-    let charter = handle.charter().map_err(Failure::unanswered)?;
-    let members = handle.members().map_err(Failure::unanswered)?;
+    let charter = handle.charter().map_err(Failure::no_answer)?;
+    let members = handle.members().map_err(Failure::no_answer)?;
     let mut listed = members.nodes.iter();
     let learns = listed.any(|listed| listed.node == node && listed.known.role == As::Learner);
     Ok(join_answer(&charter, node, learns))
@@ -51,7 +51,7 @@ pub(super) fn join(
 
 /// Returns the id reserved for a peer address, if any. The caller must have dialled it.
 fn reserved(handle: &Handle, peer: &str) -> Result<Option<NodeId>, Failure> {
-    let members = handle.members().map_err(Failure::unanswered)?;
+    let members = handle.members().map_err(Failure::no_answer)?;
     let waits = |listed: &&Listed| !listed.known.has_joined() && listed.known.peer == peer;
     Ok(members.nodes.iter().find(waits).map(|listed| listed.node))
 }
@@ -79,7 +79,7 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
     let (own, peers) = (charter.node, &charter.book.peers);
     let known = peers.get(&own).cloned();
     let address = if peers.len() == 1 {
-        let status = handle.status().map_err(Failure::unanswered)?;
+        let status = handle.status().map_err(Failure::no_answer)?;
         let mut members = status.peers.into_iter();
         let member = members.find(|peer| peer.member.node == own);
         member.map(|member| member.addresses.peer)
@@ -90,7 +90,7 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
     let Some(listens) = address.and_then(|text| text.parse().ok()) else {
         return Ok(());
     };
-    let reached = reached(own, listens, via)?.to_string();
+    let reached = dialable_address(own, listens, via)?.to_string();
     if known.as_ref() != Some(&reached) {
         let moved = handle.group(Ask::Address(own, reached), false);
         moved.map_err(Failure::group)?;
@@ -99,7 +99,7 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
 }
 
 /// Returns the address at which peers can dial this node, which a joining node reached at `via`.
-fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, Failure> {
+fn dialable_address(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, Failure> {
     match listens.ip() {
         ip if ip.is_unspecified() => Ok(SocketAddr::new(via, listens.port())),
         ip if ip.is_loopback() && !via.is_loopback() => {
@@ -141,7 +141,7 @@ mod tests {
     fn join_needs_an_address_that_others_can_dial() {
         let reached = |listens: &str, via: &str| {
             let (listens, via) = (listens.parse().unwrap(), via.parse().unwrap());
-            reached(NodeId(1), listens, via).map(|address| address.to_string())
+            dialable_address(NodeId(1), listens, via).map(|address| address.to_string())
         };
         for (listens, via, expected) in [
             ("0.0.0.0:7451", "10.0.0.1", "10.0.0.1:7451"),

@@ -31,29 +31,29 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 /// Contents of a page, and the actions of its buttons.
 pub trait Board: Send + Sync + 'static {
     /// State that the page shows.
-    type Shown: Serialize + Send;
+    type PageState: Serialize + Send;
     /// Request sent by a button. A body of any other form is rejected without calling the board.
-    type Ask: DeserializeOwned + Send + 'static;
+    type ButtonRequest: DeserializeOwned + Send + 'static;
     /// Result of a button's request.
     type Outcome: Serialize + Send + 'static;
 
     /// Returns the current state. Must not block.
-    fn show(&self) -> Self::Shown;
+    fn show(&self) -> Self::PageState;
 
     /// Executes or refuses a button's request. Runs on a separate thread, and may block.
-    fn ask(&self, ask: Self::Ask) -> Result<Self::Outcome, Refused>;
+    fn execute_button(&self, ask: Self::ButtonRequest) -> Result<Self::Outcome, ButtonRefusal>;
 }
 
 /// Reason why a button's request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct ButtonRefusal {
     /// Machine-readable code: lower-case words joined by `_`.
     pub code: &'static str,
     pub message: String,
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<ButtonRefusal> for Failure {
+    fn from(refused: ButtonRefusal) -> Self {
         let status = StatusCode::CONFLICT;
         Self::new(status, refused.code, &refused.message, "look at the page again")
     }
@@ -92,27 +92,27 @@ fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
         .route("/", get(document))
         .route("/colours.css", get(colours))
         .route("/state", get(state::<B>))
-        .route("/ask", post(ask::<B>));
+        .route("/ask", post(handle_button::<B>));
     add_fallbacks(pages, PAGES).layer(from_fn(only_this_page)).with_state(board)
 }
 
 const PAGES: &str = "GET / /state /colours.css, POST /ask";
 
-async fn state<B: Board>(State(board): State<Arc<B>>) -> Json<B::Shown> {
+async fn state<B: Board>(State(board): State<Arc<B>>) -> Json<B::PageState> {
     Json(board.show())
 }
 
-async fn ask<B: Board>(
+async fn handle_button<B: Board>(
     State(board): State<Arc<B>>,
-    Body(ask): Body<B::Ask>,
+    Body(ask): Body<B::ButtonRequest>,
 ) -> Result<Json<B::Outcome>, Failure> {
-    let asked = tokio::task::spawn_blocking(move || board.ask(ask)).await;
+    let asked = tokio::task::spawn_blocking(move || board.execute_button(ask)).await;
     let told = asked.map_err(|_| Failure::unavailable("failed", "it could not be asked for"))?;
     Ok(Json(told?))
 }
 
 async fn only_this_page(request: Request, next: Next) -> Response {
-    let mut response = match browser::is_own(request.method(), request.headers()) {
+    let mut response = match browser::is_same_origin(request.method(), request.headers()) {
         true => next.run(request).await,
         false => Failure::new(
             StatusCode::FORBIDDEN,
@@ -149,19 +149,19 @@ mod tests {
     struct Sum(AtomicU32);
 
     impl Board for Sum {
-        type Shown = u32;
-        type Ask = Ask;
+        type PageState = u32;
+        type ButtonRequest = Ask;
         type Outcome = u32;
 
         fn show(&self) -> u32 {
             self.0.load(Ordering::SeqCst)
         }
 
-        fn ask(&self, ask: Ask) -> Result<u32, Refused> {
+        fn execute_button(&self, ask: Ask) -> Result<u32, ButtonRefusal> {
             match ask {
                 Ask::Add { number } => Ok(self.0.fetch_add(number, Ordering::SeqCst) + number),
                 Ask::Explode {} => {
-                    Err(Refused { code: "not_now", message: "it is \"wet\"".to_owned() })
+                    Err(ButtonRefusal { code: "not_now", message: "it is \"wet\"".to_owned() })
                 }
             }
         }

@@ -88,7 +88,7 @@ impl MulticastListeners {
     }
 
     /// Stops the listener with token `token` and returns its counts, which can be taken only once.
-    fn heard(&self, token: u64) -> Result<HeardView, Failure> {
+    fn stop_and_count(&self, token: u64) -> Result<HeardView, Failure> {
         let taken = self.current().take_if(|current| current.token == token);
         let Current { end, thread, .. } = taken.ok_or_else(|| {
             Failure::new(
@@ -245,7 +245,7 @@ pub(super) async fn heard(
         refused("\"token\": not 16 hexadecimal digits", "docs/operate.md shows the body")
     })?;
     let ears = admin.ears.clone();
-    on_another_thread(move || ears.heard(token)).await
+    on_another_thread(move || ears.stop_and_count(token)).await
 }
 
 #[cfg(test)]

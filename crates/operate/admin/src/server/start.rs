@@ -39,6 +39,6 @@ impl Start {
             Some(progress) => progress.to_string(),
             None => self.doing.clone(),
         };
-        Failure::unavailable(STARTING, &message).progress(progress).of(node)
+        Failure::unavailable(STARTING, &message).progress(progress).with_node(node)
     }
 }

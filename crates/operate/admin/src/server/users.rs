@@ -10,8 +10,8 @@ use super::{
 use crate::users::{UsersRequest, UsersView};
 
 pub(super) async fn show(State(admin): State<Admin>) -> Result<Json<UsersView>, Failure> {
-    let users = admin.ask(|handle, _| handle.users()).await?;
-    match users.map_err(Failure::unanswered)? {
+    let users = admin.run_blocking(|handle, _| handle.users()).await?;
+    match users.map_err(Failure::no_answer)? {
         Some(users) => Ok(Json(UsersView::new(&users))),
         None => Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
     }
@@ -23,10 +23,10 @@ pub(super) async fn change(
     Body(request): Body<UsersRequest>,
 ) -> Result<Json<UsersView>, Failure> {
     let certified = admin.protection.trust().is_some();
-    let changed = admin.ask(move |handle, _| {
+    let changed = admin.run_blocking(move |handle, _| {
         let anyway = request.is_wanted_anyway();
         let command = request.command().map_err(|why| Failure::request(&why))?;
-        let users = handle.users().map_err(Failure::unanswered)?;
+        let users = handle.users().map_err(Failure::no_answer)?;
         let users = users.ok_or_else(|| Failure::unavailable("unknown_users", UNKNOWN_USERS))?;
         if let Ok(after) = users.after(command.clone())
             && !after.is_open()
@@ -40,13 +40,13 @@ pub(super) async fn change(
                 ));
             }
             if users.is_open() && !anyway {
-                let status = handle.status().map_err(Failure::unanswered)?;
+                let status = handle.status().map_err(Failure::no_answer)?;
                 check_all_connected(&status.peers)?;
             }
         }
         let done = handle.group(Ask::Users(command), false);
         done.map_err(Failure::group)?;
-        let users = handle.users().map_err(Failure::unanswered)?;
+        let users = handle.users().map_err(Failure::no_answer)?;
         Ok(UsersView::new(&users.unwrap_or_default()))
     });
     changed.await?.map(Json)

@@ -51,13 +51,13 @@ impl Default for Acts {
 pub(super) struct ActRequest {
     /// Id of the node that must execute the action.
     node: u32,
-    act: Act,
+    act: ButtonAction,
 }
 
 /// Action requested by a button.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Act {
+enum ButtonAction {
     /// `POST /transfer`
     Transfer(TransferRequest),
     /// `POST /members`
@@ -67,7 +67,7 @@ enum Act {
 }
 
 /// Executes or forwards the action. The response is the one that the corresponding path returns.
-pub(super) async fn act(
+pub(super) async fn handle_act(
     State(admin): State<Admin>,
     Extension(asker): Extension<Requester>,
     Body(request): Body<ActRequest>,
@@ -75,24 +75,24 @@ pub(super) async fn act(
     // The roles are checked here, because the target only sees this node's certificate, which
     // permits everything.
     let needs = match &request.act {
-        Act::Transfer(_) | Act::Snapshot(_) => Role::Operator,
-        Act::Members(asked) => members_need(asked),
+        ButtonAction::Transfer(_) | ButtonAction::Snapshot(_) => Role::Operator,
+        ButtonAction::Members(asked) => members_need(asked),
     };
     check(&asker, needs)?;
     if admin.node() != Some(NodeId(request.node)) {
-        return hand_on(&admin, request).await;
+        return forward_to_leader(&admin, request).await;
     }
     let admin = State(admin);
     Ok(match request.act {
-        Act::Transfer(asked) => transfer(admin, Body(asked)).await?.into_response(),
-        Act::Members(asked) => {
+        ButtonAction::Transfer(asked) => transfer(admin, Body(asked)).await?.into_response(),
+        ButtonAction::Members(asked) => {
             change_members(admin, Extension(asker), Body(asked)).await?.into_response()
         }
-        Act::Snapshot(asked) => snapshot(admin, Body(asked)).await?.into_response(),
+        ButtonAction::Snapshot(asked) => snapshot(admin, Body(asked)).await?.into_response(),
     })
 }
 
-async fn hand_on(admin: &Admin, request: ActRequest) -> Result<Response, Failure> {
+async fn forward_to_leader(admin: &Admin, request: ActRequest) -> Result<Response, Failure> {
     let ActRequest { node, act } = request;
     let (status, _) = admin.status().await?;
     let mut peers = status.peers.iter();
@@ -106,9 +106,9 @@ async fn hand_on(admin: &Admin, request: ActRequest) -> Result<Response, Failure
         Failure::unavailable("busy", "too much is being asked of other nodes already")
     })?;
     let (path, body) = match &act {
-        Act::Transfer(asked) => ("/transfer", serde_json::to_string(asked)),
-        Act::Members(asked) => ("/members", serde_json::to_string(asked)),
-        Act::Snapshot(asked) => ("/snapshot", serde_json::to_string(asked)),
+        ButtonAction::Transfer(asked) => ("/transfer", serde_json::to_string(asked)),
+        ButtonAction::Members(asked) => ("/members", serde_json::to_string(asked)),
+        ButtonAction::Snapshot(asked) => ("/snapshot", serde_json::to_string(asked)),
     };
     let body = body.expect("texts and numbers are always JSON");
     let asked = spawn_blocking(move || client::post(&address, path, &body, WAIT)).await;

@@ -25,12 +25,12 @@ pub(in super::super) struct Audience(Arc<Mutex<Table>>);
 struct Table {
     last: u64,
     watching: BTreeMap<u64, Watcher>,
-    gathered_for: bool,
+    has_gatherer: bool,
 }
 
 #[derive(Debug)]
 struct Watcher {
-    until: Instant,
+    open_until: Instant,
     documents: Sender<io::Result<Bytes>>,
     /// Keeps the connection exempt from the lifetime limit.
     _lasts: Arc<()>,
@@ -39,7 +39,7 @@ struct Watcher {
 /// A subscription of a new page.
 pub(super) struct Joined {
     pub(super) documents: Receiver<io::Result<Bytes>>,
-    pub(super) lasts: Weak<()>,
+    pub(super) exemption: Weak<()>,
     /// Set if no task gathers data yet, in which case the caller must start one.
     pub(super) is_first: bool,
 }
@@ -47,7 +47,8 @@ pub(super) struct Joined {
 impl Table {
     fn forget_who_is_gone(&mut self) {
         let now = Instant::now();
-        self.watching.retain(|_, watcher| watcher.until > now && !watcher.documents.is_closed());
+        self.watching
+            .retain(|_, watcher| watcher.open_until > now && !watcher.documents.is_closed());
     }
 }
 
@@ -57,7 +58,7 @@ impl Audience {
     }
 
     /// Adds a page. Returns `None` if the limit is reached.
-    pub(super) fn join(&self) -> Option<Joined> {
+    pub(super) fn add_page(&self) -> Option<Joined> {
         let mut table = self.table();
         table.forget_who_is_gone();
         if table.watching.len() >= WATCHERS_MAX {
@@ -68,10 +69,11 @@ impl Audience {
         let weak = Arc::downgrade(&lasts);
         table.last += 1;
         let id = table.last;
-        let watcher = Watcher { until: Instant::now() + LIFE, documents: sender, _lasts: lasts };
+        let watcher =
+            Watcher { open_until: Instant::now() + LIFE, documents: sender, _lasts: lasts };
         table.watching.insert(id, watcher);
-        let is_first = !std::mem::replace(&mut table.gathered_for, true);
-        Some(Joined { documents, lasts: weak, is_first })
+        let is_first = !std::mem::replace(&mut table.has_gatherer, true);
+        Some(Joined { documents, exemption: weak, is_first })
     }
 
     /// Returns the number of open pages. If there are none, returns `None`, and the gathering task
@@ -79,8 +81,8 @@ impl Audience {
     pub(super) fn count_or_end(&self) -> Option<usize> {
         let mut table = self.table();
         table.forget_who_is_gone();
-        table.gathered_for = !table.watching.is_empty();
-        table.gathered_for.then_some(table.watching.len())
+        table.has_gatherer = !table.watching.is_empty();
+        table.has_gatherer.then_some(table.watching.len())
     }
 
     /// Sends a document to all pages.
@@ -93,7 +95,7 @@ impl Audience {
 
     /// Returns whether a gathering task is running.
     #[cfg(test)]
-    pub(super) fn is_gathered_for(&self) -> bool {
-        self.table().gathered_for
+    pub(super) fn has_gatherer(&self) -> bool {
+        self.table().has_gatherer
     }
 }

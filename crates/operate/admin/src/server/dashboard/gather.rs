@@ -40,23 +40,23 @@ pub(in super::super) const ASKED_MAX: usize = 16;
 #[derive(Clone, Debug, Default)]
 struct NodeState {
     /// Last status, and the time at which it arrived.
-    said: Option<(Instant, Box<NodeView>)>,
+    last_status: Option<(Instant, Box<NodeView>)>,
     /// Reason why the last request returned no status.
     trouble: Option<String>,
     /// Set if the node responds but has not finished starting.
     is_starting: bool,
     progress: Option<ProgressView>,
     /// Set if a request to the node is in flight.
-    is_asked: bool,
+    has_request_in_flight: bool,
 }
 
 impl NodeState {
-    fn take(&mut self, answer: Answer) {
-        self.is_asked = false;
+    fn record_answer(&mut self, answer: Answer) {
+        self.has_request_in_flight = false;
         (self.is_starting, self.progress) = (false, None);
         match answer {
             Answer::Node(view) => {
-                self.said = Some((Instant::now(), view));
+                self.last_status = Some((Instant::now(), view));
                 self.trouble = None;
             }
             Answer::Starting { error, progress, .. } => {
@@ -113,7 +113,7 @@ struct NodeDocument<'a> {
 impl<'a> NodeDocument<'a> {
     fn new(node: u32, heard: &'a NodeState, members: &'a [MemberView]) -> Self {
         let member = members.iter().find(|member| member.node == node);
-        let said = heard.said.as_ref();
+        let said = heard.last_status.as_ref();
         Self {
             node,
             admin: member.and_then(|member| member.admin.as_deref()),
@@ -142,10 +142,10 @@ pub(super) async fn gather(admin: Admin) {
         let Some(watchers) = admin.audience.count_or_end() else {
             return;
         };
-        let members = hear_own(&admin, &ears).await;
-        let mut asked = ask_others(&admin, &members, &ears, &places);
+        let members = record_own_status(&admin, &ears).await;
+        let mut asked = query_others(&admin, &members, &ears, &places);
         let leader = leader(&ears);
-        let told = tuning_of(&admin, leader, &members);
+        let told = leader_tuning(&admin, leader, &members);
         let all = async { while asked.join_next().await.is_some() {} };
         // Late responses go into the next document.
         let _ = timeout(PATIENCE, all).await;
@@ -156,19 +156,19 @@ pub(super) async fn gather(admin: Admin) {
 }
 
 /// Records this node's own status. Returns the members that the status lists.
-async fn hear_own(admin: &Admin, ears: &Ears) -> Vec<MemberView> {
+async fn record_own_status(admin: &Admin, ears: &Ears) -> Vec<MemberView> {
     let here = admin.node().map_or(0, |node| node.0);
     let answer = match admin.status().await {
         Ok((status, store)) => Answer::Node(Box::new(NodeView::new(&status, store))),
         Err(failure) => Answer::Starting {
             node: Some(here),
             error: failure.message().to_owned(),
-            progress: failure.how_far().cloned(),
+            progress: failure.progress_of().cloned(),
         },
     };
     let mut heard = ears.lock();
-    heard.entry(here).or_default().take(answer);
-    let own = heard.get(&here).and_then(|heard| heard.said.as_ref());
+    heard.entry(here).or_default().record_answer(answer);
+    let own = heard.get(&here).and_then(|heard| heard.last_status.as_ref());
     let members: Vec<MemberView> = own
         .map_or_else(Vec::new, |(_, view)| view.members.iter().take(NODES_MAX).cloned().collect());
     let ids: BTreeSet<u32> = members.iter().map(|member| member.node).collect();
@@ -177,7 +177,7 @@ async fn hear_own(admin: &Admin, ears: &Ears) -> Vec<MemberView> {
 }
 
 /// Queries all other members that have no request in flight.
-fn ask_others(
+fn query_others(
     admin: &Admin,
     members: &[MemberView],
     ears: &Ears,
@@ -195,13 +195,13 @@ fn ask_others(
             entry.trouble = Some("its admin address is not known yet".to_owned());
             continue;
         };
-        if entry.is_asked {
+        if entry.has_request_in_flight {
             continue;
         }
         let Ok(place) = Arc::clone(places).try_acquire_owned() else {
             continue;
         };
-        entry.is_asked = true;
+        entry.has_request_in_flight = true;
         drop(heard);
         let ears = ears.clone();
         asked.spawn(async move {
@@ -211,7 +211,7 @@ fn ask_others(
                 error: "it could not be asked".to_owned(),
             });
             if let Some(heard) = ears.lock().get_mut(&node) {
-                heard.take(answer);
+                heard.record_answer(answer);
             }
             drop(place);
         });
@@ -222,20 +222,20 @@ fn ask_others(
 /// Returns the leader in the highest ballot that any node reports.
 fn leader(ears: &Ears) -> Option<u32> {
     let heard = ears.lock();
-    let views = heard.values().filter_map(|heard| heard.said.as_ref());
+    let views = heard.values().filter_map(|heard| heard.last_status.as_ref());
     let claims = views.filter_map(|(_, view)| Some((view.ballot, view.leader?)));
     claims.max().map(|(_, leader)| leader)
 }
 
 /// Returns the leader's tuner status without its predictions, which only `quorate tune` shows.
-async fn tuning_of(
+async fn leader_tuning(
     admin: &Admin,
     leader: Option<u32>,
     members: &[MemberView],
 ) -> Option<TuningView> {
     let leader = leader?;
     let view = if admin.node() == Some(NodeId(leader)) {
-        let report = admin.ask(|handle, _| handle.tuning()).await.ok()?.ok()?;
+        let report = admin.run_blocking(|handle, _| handle.tuning()).await.ok()?.ok()?;
         TuningView::new(&report)
     } else {
         let mut members = members.iter();
