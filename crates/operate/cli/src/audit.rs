@@ -14,7 +14,7 @@ use crate::values::{Number, Unit};
 use crate::{
     addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem, progress},
-    stream::moment,
+    stream::format_time,
 };
 
 /// Timeout for a request to one node.
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
     let mut records = Vec::new();
     let mut missing = 0;
     for address in addresses(&cluster, &args.admin) {
-        match asked(&address) {
+        match request_records(&address) {
             Ok(more) => records.extend(more),
             Err(problem) if problem.code == "forbidden" => return Err(problem),
             Err(problem) => {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
     records.sort_by_key(|record| record.at_ms);
     let surplus = records.len().saturating_sub(args.last as usize);
     records.drain(..surplus);
-    output.result(&records, || shown(&records));
+    output.result(&records, || format_records(&records));
     Ok(match missing {
         0 => Exit::Done,
         _ => Exit::Unreachable,
@@ -69,7 +69,7 @@ fn addresses(cluster: &ClusterView, given: &[String]) -> Vec<String> {
     all
 }
 
-fn asked(address: &str) -> Result<Vec<AuditRecord>, Problem> {
+fn request_records(address: &str) -> Result<Vec<AuditRecord>, Problem> {
     let response = client::get(address, "/audit", WAIT);
     let response = response.map_err(|error| Problem::unreachable(address, error))?;
     response.json().map_err(|refusal| {
@@ -81,7 +81,7 @@ fn asked(address: &str) -> Result<Vec<AuditRecord>, Problem> {
     })
 }
 
-fn shown(records: &[AuditRecord]) -> String {
+fn format_records(records: &[AuditRecord]) -> String {
     if records.is_empty() {
         return "these nodes have recorded no actions".to_owned();
     }
@@ -91,7 +91,7 @@ fn shown(records: &[AuditRecord]) -> String {
         let done = if *status < 400 { "done" } else { "REFUSED" };
         text += &format!(
             "{}  node {node}  {done} {status}  {who} (by {by}, {from})  {action}",
-            moment(at_ms / 1000)
+            format_time(at_ms / 1000)
         );
         if !body.is_empty() {
             text += &format!("  {body}");
@@ -123,7 +123,7 @@ mod tests {
         };
         let expected = "2023-11-14T22:13:20Z  node 2  REFUSED 403  ann (by certificate, 10.0.0.9:5000)  POST /transfer  {\"to\":3}  \
                         (and 4 more attempts)\n";
-        assert_eq!(shown(&[record]), expected);
-        assert_eq!(shown(&[]), "these nodes have recorded no actions");
+        assert_eq!(format_records(&[record]), expected);
+        assert_eq!(format_records(&[]), "these nodes have recorded no actions");
     }
 }

@@ -66,7 +66,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn of(checked: &Checked) -> Self {
+    pub(crate) fn from_checked(checked: &Checked) -> Self {
         let found = (checked.streams, checked.stream_bytes);
         let (with, without) = match checked.header.streams {
             Some(_) => (found, (0, 0)),
@@ -86,22 +86,22 @@ impl Report {
 
     /// Describes the byte streams in the backup, for people. Returns an empty string if there are
     /// none.
-    pub(crate) fn of_streams(&self, to_have_them: &str) -> String {
+    pub(crate) fn describe_streams(&self, to_have_them: &str) -> String {
         let Self { streams, stream_bytes, streams_left_out, stream_bytes_left_out, .. } = *self;
         match (streams, streams_left_out) {
             (0, 0) => String::new(),
             (0, left_out) => {
-                let what = counted(left_out, stream_bytes_left_out);
+                let what = format_stream_count(left_out, stream_bytes_left_out);
                 format!("\nnot in it: {what}; {to_have_them}")
             }
-            (streams, _) => format!("\nwith {}", counted(streams, stream_bytes)),
+            (streams, _) => format!("\nwith {}", format_stream_count(streams, stream_bytes)),
         }
     }
 
     fn human(&self) -> String {
         let Self { cluster, decided, bytes, checksum, .. } = self;
         let size = size(*bytes);
-        let streams = self.of_streams("include their bytes with --streams");
+        let streams = self.describe_streams("include their bytes with --streams");
         format!(
             "backup of cluster {cluster} at slot {decided}: {size}, checksum {checksum}{streams}"
         )
@@ -109,7 +109,7 @@ impl Report {
 }
 
 /// Formats a number of byte streams with their size.
-fn counted(streams: u64, bytes: u64) -> String {
+fn format_stream_count(streams: u64, bytes: u64) -> String {
     let name = match streams {
         1 => "byte stream",
         _ => "byte streams",
@@ -119,8 +119,8 @@ fn counted(streams: u64, bytes: u64) -> String {
 
 pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
     if args.to.as_os_str() == "-" {
-        let (checked, _) = take(args, io::stdout().lock())?;
-        let report = Report::of(&checked);
+        let (checked, _) = request_backup(args, io::stdout().lock())?;
+        let report = Report::from_checked(&checked);
         // Standard output contains the backup.
         progress(&match output.json {
             true => serde_json::to_string(&report).expect("plain data"),
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
         // A partial backup is useless.
         let _ = fs::remove_file(&part);
     }
-    let report = Report::of(&taken?);
+    let report = Report::from_checked(&taken?);
     output.result(&report, || report.human());
     Ok(Exit::Done)
 }
@@ -150,7 +150,7 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
     let _ = fs::remove_file(part);
     let file = private_file().write(true).create_new(true).open(part);
     let file = file.map_err(|error| failed("create", part, &error))?;
-    let (checked, file) = take(args, file)?;
+    let (checked, file) = request_backup(args, file)?;
     file.sync_all().map_err(|error| failed("sync", part, &error))?;
     fs::rename(part, &args.to).map_err(|error| failed("rename to", &args.to, &error))?;
     let folder = match args.to.parent() {
@@ -163,12 +163,12 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
 }
 
 /// Requests a backup from the node, verifies it and writes it to `to`.
-fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
+fn request_backup<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
     let admin = args.any.first()?;
     let at = snapshot::status(admin)?.applied;
     let streams = if args.streams { "&streams" } else { "" };
     let path = format!("/backup?at={at}{streams}");
-    let from = snapshot::until_taken(admin, &mut || {
+    let from = snapshot::repeat_until_taken(admin, &mut || {
         let answer = client::stream(admin, &path, WAIT);
         let answer = answer.map_err(|error| Problem::unreachable(admin, error))?;
         Ok(answer.map_err(|response| {
@@ -176,7 +176,7 @@ fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
             (response.status, refusal.unwrap_or_default())
         }))
     });
-    let from = from?.map_err(|(status, refusal)| refused(status, refusal))?;
+    let from = from?.map_err(|(status, refusal)| backup_refused(status, refusal))?;
     let mut copied = Copied {
         from: Arriving::new(from).map_err(|error| Problem::io("start a thread", &error))?,
         to,
@@ -200,7 +200,7 @@ fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
     Ok((checked, to))
 }
 
-fn refused(status: u16, refusal: client::Refusal) -> Problem {
+fn backup_refused(status: u16, refusal: client::Refusal) -> Problem {
     let busy = refusal.code == "busy";
     let missing = refusal.code == "streams_missing";
     let mut problem = snapshot::failed(status, refusal);

@@ -95,7 +95,7 @@ pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem
         CertCommand::Init(InitArgs { cluster, days, common }) => {
             authority::init(&common.dir, cluster, *days, common.renew).map_err(problem)?;
             let dir = common.dir.clone();
-            (made(dir, common, *days)?, "next: quorate cert node 1 --host HOST")
+            (report_created(dir, common, *days)?, "next: quorate cert node 1 --host HOST")
         }
         CertCommand::Node(NodeArgs { node, host, days, common }) => {
             let here = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
@@ -103,14 +103,14 @@ pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem
             hosts.extend(host.iter().filter(|host| !here.contains(host)).cloned());
             let own = authority::node(&common.dir, *node, &hosts, *days, common.renew);
             (
-                made(own.map_err(problem)?, common, *days)?,
+                report_created(own.map_err(problem)?, common, *days)?,
                 "copy it to the node, and start the node with --tls DIR",
             )
         }
         CertCommand::Client(ClientArgs { name, days, common }) => {
             let own = authority::client(&common.dir, name, *days, common.renew);
             (
-                made(own.map_err(problem)?, common, *days)?,
+                report_created(own.map_err(problem)?, common, *days)?,
                 "copy it to its user: quorate status --tls DIR, or redis-cli --tls with the three files",
             )
         }
@@ -121,7 +121,7 @@ pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem
     Ok(Exit::Done)
 }
 
-fn made(folder: PathBuf, common: &Common, days: u32) -> Result<Made, Problem> {
+fn report_created(folder: PathBuf, common: &Common, days: u32) -> Result<Made, Problem> {
     Ok(Made { folder, cluster: authority::cluster(&common.dir).map_err(problem)?, days })
 }
 

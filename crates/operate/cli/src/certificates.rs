@@ -17,15 +17,15 @@ use crate::watched;
 const EVERY_S: i64 = 24 * 3600;
 
 /// Starts a thread that reloads and checks the certificates.
-pub(crate) fn follow(trust: Trust) -> io::Result<()> {
+pub(crate) fn reload_in_background(trust: Trust) -> io::Result<()> {
     let mut told = LastLogged::default();
-    told.look(&trust, unix_s(), false);
+    told.log_changes(&trust, unix_s(), false);
     watched::follow("certificates", "certificates", move || {
         let changed = trust.reload()?;
         if changed {
             tracing::info!("certificates reloaded: new connections use them");
         }
-        told.look(&trust, unix_s(), changed);
+        told.log_changes(&trust, unix_s(), changed);
         Ok::<_, quorate_tls::BadFiles>(())
     })
 }
@@ -39,22 +39,22 @@ struct LastLogged {
 
 impl LastLogged {
     /// Logs the state of all certificates if it changed or a day has passed.
-    fn look(&mut self, trust: &Trust, now_s: i64, changed: bool) {
+    fn log_changes(&mut self, trust: &Trust, now_s: i64, changed: bool) {
         let expiries = trust.expiries();
         let certificates = expiries.iter().map(|expiry| (expiry.what, expiry.valid));
-        let views = CertificateView::all(certificates, now_s);
+        let views = CertificateView::views_of_all(certificates, now_s);
         let states = views.iter().map(|view| view.state).collect();
-        if !self.is_due(states, now_s, changed) {
+        if !self.should_log(states, now_s, changed) {
             return;
         }
         for (expiry, view) in expiries.iter().zip(&views) {
-            if let Some(line) = Line::of(view, trust.own()) {
+            if let Some(line) = Line::from_view(view, trust.own()) {
                 line.log(view, &expiry.file);
             }
         }
     }
 
-    fn is_due(&mut self, states: Vec<State>, now_s: i64, changed: bool) -> bool {
+    fn should_log(&mut self, states: Vec<State>, now_s: i64, changed: bool) -> bool {
         let due = changed || states != self.states || now_s - self.at_s >= EVERY_S;
         if due {
             (self.states, self.at_s) = (states, now_s);
@@ -72,7 +72,7 @@ struct Line {
 
 impl Line {
     /// Returns the log line for a certificate, or `None` if the certificate is valid.
-    fn of(view: &CertificateView, own: &NodeName) -> Option<Self> {
+    fn from_view(view: &CertificateView, own: &NodeName) -> Option<Self> {
         let breaks = view.breaks();
         let (command, put) = view.remedy(own);
         let create = format!("create a new one with '{command}' and {put}");
@@ -130,7 +130,7 @@ mod tests {
     fn line(what: &str, begins: i64, ends: i64) -> Option<Line> {
         let valid = Validity { begins_unix_s: begins * DAY_S, ends_unix_s: ends * DAY_S };
         let own = NodeName { cluster: "orders".to_owned(), node: 1 };
-        Line::of(&CertificateView::at(what, valid, 100 * DAY_S), &own)
+        Line::from_view(&CertificateView::view_at(what, valid, 100 * DAY_S), &own)
     }
 
     /// Every line is listed in docs/operate/log-lines.md.
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn state_is_logged_on_change_and_once_a_day() {
         let mut told = LastLogged::default();
-        let mut is_due = |state, now_s, changed| told.is_due(vec![state], now_s, changed);
+        let mut is_due = |state, now_s, changed| told.should_log(vec![state], now_s, changed);
         assert!(is_due(State::ExpiresSoon, 1_000_000, false));
         assert!(!is_due(State::ExpiresSoon, 1_000_001, false));
         assert!(is_due(State::Expired, 1_000_002, false));

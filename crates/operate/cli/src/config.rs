@@ -137,7 +137,7 @@ impl StartConfig {
             raising: self.raising,
             class: self.durability,
             store: self.store.map(|store| store.name().to_owned()),
-            store_default: Store::default_of(self.service).name().to_owned(),
+            store_default: Store::default_for(self.service).name().to_owned(),
             heartbeat_ms: self.heartbeat_ms,
             election_ms: self.election_ms,
             leases: self.leases,
@@ -232,7 +232,7 @@ impl Store {
     }
 
     /// Returns the store for a service and the value of `--store`.
-    pub(crate) fn of(
+    pub(crate) fn for_service(
         service: Option<Service>,
         place: Option<Self>,
     ) -> Result<Option<Self>, Problem> {
@@ -248,7 +248,7 @@ impl Store {
     }
 
     /// Returns the default store of a new node.
-    pub(crate) const fn default_of(service: Option<Service>) -> Self {
+    pub(crate) const fn default_for(service: Option<Service>) -> Self {
         match service {
             None | Some(Service::Kv) => Self::Lsm,
             Some(Service::Etcd) => Self::EtcdMemory,
@@ -310,7 +310,7 @@ impl StartConfig {
             device,
             durability: layers.optional("durability", "durable or volatile", parse_class)?,
             service,
-            store: Store::of(service, place)?,
+            store: Store::for_service(service, place)?,
             heartbeat_ms: layers.number("heartbeat-ms", HOUR_MS)?,
             election_ms: layers.required(
                 "election-ms",
@@ -348,7 +348,7 @@ impl StartConfig {
             cluster_mode: layers.required(
                 "cluster-mode",
                 "off, emulated or leader",
-                ClusterMode::named,
+                ClusterMode::parse_mode,
             )?,
             io_threads: layers.required("io-threads", "auto, or 0 to 64", IoThreads::named)?,
             spread: layers.required("io-spread", "load or always", Spread::named)?,

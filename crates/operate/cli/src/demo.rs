@@ -126,13 +126,13 @@ struct Outcome {
     /// Work done by the devices, or `None` if the nodes have no devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
-    nodes: Vec<Kept>,
+    nodes: Vec<KeptNode>,
     folder: Option<PathBuf>,
 }
 
 /// A node that keeps running after the demo.
 #[derive(Clone, Debug, Serialize)]
-struct Kept {
+struct KeptNode {
     node: u32,
     client: String,
     admin: String,
@@ -148,9 +148,9 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
         etcd::check()?;
     }
     if args.plane() == Plane::Kernel {
-        kernel::enter()?;
+        kernel::enter_namespaces()?;
     }
-    signals::end_at_first(interrupt::clean_up)?;
+    signals::end_at_first_signal(interrupt::clean_up)?;
     let mut demo = Demo::new(args)?;
     demo.start()?;
     let lost = match args.replace {
@@ -162,12 +162,12 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
             output.result(&outcome, || outcome.human());
             outcome.missing()
         }),
-        false => demo.play(args).map(|outcome| {
+        false => demo.run_demo(args).map(|outcome| {
             output.result(&outcome, || human(&outcome, args.service));
             outcome.lost
         }),
     };
-    demo.judge(lost)
+    demo.exit_code(lost)
 }
 
 impl DemoArgs {
@@ -210,7 +210,7 @@ impl Demo {
         })
     }
 
-    fn say(&self, text: &str) {
+    fn print_line(&self, text: &str) {
         progress(&format!("{:5.1} s  {text}", self.started.elapsed().as_secs_f64()));
     }
 
@@ -239,17 +239,17 @@ impl Demo {
             let what = format_args!("a node did not start: {error}");
             Problem::new(Exit::Failed, "node_failed", what)
         })?;
-        self.look_up();
+        self.look_up_clients();
         Ok(())
     }
 
     /// Looks up the client addresses of the cluster's current nodes.
-    fn look_up(&mut self) {
+    fn look_up_clients(&mut self) {
         self.clients = self.nodes.client_addresses();
         self.admins = self.nodes.admin_addresses();
     }
 
-    fn wait_until_up(&self, then: &str) -> Result<(), Problem> {
+    fn wait_until_serving(&self, then: &str) -> Result<(), Problem> {
         let leader = self.wait_for("a leader", |cluster| {
             let views = || cluster.nodes.iter().filter_map(Answer::view);
             let agreed = views().count() == NODES as usize
@@ -258,14 +258,14 @@ impl Demo {
         })?;
         if self.plane == Plane::Kernel {
             let device = self.wait_for("a device that assigns slots", kernel::device)?;
-            self.say(&format!("devices vote and count; the leader's is {device}"));
+            self.print_line(&format!("devices vote and count; the leader's is {device}"));
         }
-        self.say(&format!("three nodes are up, node {leader} leads; {then}"));
+        self.print_line(&format!("three nodes are up, node {leader} leads; {then}"));
         Ok(())
     }
 
-    fn play(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
-        self.wait_until_up(THROUGH_ALL)?;
+    fn run_demo(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
+        self.wait_until_serving(THROUGH_ALL)?;
         let load = Load::start(addresses_of_writers(&self.clients), self.service.write());
         let third = Duration::from_millis(args.seconds() * 1000 / 3);
         let begin = Instant::now();
@@ -282,7 +282,7 @@ impl Demo {
             Plane::Tcp => None,
             Plane::Kernel => Some(self.wait_for("devices", kernel::devices)?),
         };
-        let (nodes, folder) = self.keep();
+        let (nodes, folder) = self.detach_nodes();
         Ok(Outcome {
             devices,
             written: written.iter().map(|writer| writer.written).sum(),
@@ -304,7 +304,7 @@ impl Demo {
             thread::sleep(PAUSE.min(until.saturating_duration_since(Instant::now())));
             if Instant::now() >= next {
                 next += Duration::from_secs(1);
-                self.say(&format!("{} writes acknowledged", load.acknowledged()));
+                self.print_line(&format!("{} writes acknowledged", load.acknowledged()));
             }
         }
     }
@@ -321,7 +321,7 @@ impl Demo {
             })?
             .id();
         kill(&mut self.nodes, leader).map_err(|error| Problem::io("kill the leader", &error))?;
-        self.say(&format!("killed the leader, node {leader} (SIGKILL, process {id})"));
+        self.print_line(&format!("killed the leader, node {leader} (SIGKILL, process {id})"));
         Ok(leader)
     }
 
@@ -329,7 +329,7 @@ impl Demo {
         self.nodes
             .restart(&[node])
             .map_err(|error| failed(format_args!("node {node} did not come back: {error}")))?;
-        self.say(&format!("restarted node {node}"));
+        self.print_line(&format!("restarted node {node}"));
         Ok(())
     }
 
@@ -344,31 +344,38 @@ impl Demo {
                     .all(|view| view.applied == decided && view.leader == cluster.leader);
             cluster.leader.filter(|_| level)
         })?;
-        self.say("all nodes have caught up; comparing them");
+        self.print_line("all nodes have caught up; comparing them");
         Ok(leader)
     }
 
     fn compare(&self, written: &[Written]) -> Result<(u64, Option<String>), Problem> {
         for writer in written {
             if let Some(error) = &writer.error {
-                self.say(&format!("a write of writer {} got no answer: {error}", writer.writer));
+                self.print_line(&format!(
+                    "a write of writer {} got no answer: {error}",
+                    writer.writer
+                ));
             }
         }
-        let mut lost = compare::Lost::new();
+        let mut lost = compare::LostWrites::new();
         for client in &self.clients {
             for stale in [false, true] {
                 lost.extend(match self.service {
-                    Service::Kv => compare::missing(client, written, stale).map_err(unanswered)?,
+                    Service::Kv => {
+                        compare::missing(client, written, stale).map_err(client_failed)?
+                    }
                     Service::Etcd => etcd::missing(client, written, stale)?,
                 });
             }
         }
         let digest = match self.service {
-            Service::Kv => compare::common_digest(&self.clients, PATIENCE).map_err(unanswered)?,
+            Service::Kv => {
+                compare::common_digest(&self.clients, PATIENCE).map_err(client_failed)?
+            }
             Service::Etcd => etcd::common_hash(&self.clients, PATIENCE)?,
         };
         if digest.is_none() {
-            return Err(differ());
+            return Err(nodes_differ());
         }
         Ok((lost.len() as u64, digest))
     }
@@ -394,7 +401,7 @@ impl Demo {
     }
 
     /// Detaches the nodes from this process if the user keeps them. Returns them and their folder.
-    fn keep(&mut self) -> (Vec<Kept>, Option<PathBuf>) {
+    fn detach_nodes(&mut self) -> (Vec<KeptNode>, Option<PathBuf>) {
         if !self.keep {
             return (Vec::new(), None);
         }
@@ -402,7 +409,7 @@ impl Demo {
         let members = self.nodes.ids();
         let nodes = self.nodes.all().iter();
         let kept = nodes.filter(|process| members.contains(&process.ready.node));
-        let kept = kept.map(|process| Kept {
+        let kept = kept.map(|process| KeptNode {
             node: process.ready.node,
             client: process.ready.client.clone(),
             admin: process.ready.admin.clone(),
@@ -413,17 +420,17 @@ impl Demo {
     }
 
     /// Returns the exit code that corresponds to the number of lost writes.
-    fn judge(&self, lost: Result<u64, Problem>) -> Result<Exit, Problem> {
+    fn exit_code(&self, lost: Result<u64, Problem>) -> Result<Exit, Problem> {
         match lost {
             Ok(0) => Ok(Exit::Done),
             Ok(_) => Ok(Exit::Violation),
-            Err(problem) => Err(self.with_last_words(problem)),
+            Err(problem) => Err(self.with_last_log_lines(problem)),
         }
     }
 
     /// Prints the last log lines of every node, because the folders are about to be removed.
     /// Returns `problem`.
-    fn with_last_words(&self, problem: Problem) -> Problem {
+    fn with_last_log_lines(&self, problem: Problem) -> Problem {
         for node in self.nodes.all() {
             progress(&format!("node {}: {}", node.ready.node, node.last_words()));
         }
@@ -443,12 +450,12 @@ fn addresses_of_writers(clients: &[String]) -> Vec<Vec<String>> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "of errors")]
-fn unanswered(error: quorate_client::Error) -> Problem {
+fn client_failed(error: quorate_client::Error) -> Problem {
     let what = format_args!("a node did not answer: {error}");
     Problem::new(Exit::Unreachable, "no_answer", what)
 }
 
-fn differ() -> Problem {
+fn nodes_differ() -> Problem {
     let what = "the nodes hold different data";
     Problem::new(Exit::Violation, "nodes_differ", what)
 }
@@ -474,14 +481,14 @@ fn human(outcome: &Outcome, service: Service) -> String {
     if let Some(digest) = &outcome.digest {
         rows.push(("equal contents", digest.clone()));
     }
-    ending(rows, &outcome.nodes, outcome.folder.as_deref(), outcome.lost, service)
+    format_result(rows, &outcome.nodes, outcome.folder.as_deref(), outcome.lost, service)
 }
 
 /// Formats the result as a table, followed by instructions for a kept cluster and the number of
 /// lost writes.
-fn ending(
+fn format_result(
     rows: Vec<(&str, String)>,
-    nodes: &[Kept],
+    nodes: &[KeptNode],
     folder: Option<&Path>,
     lost: u64,
     service: Service,
@@ -491,14 +498,14 @@ fn ending(
     let mut text = table(&rows);
     if let Some(folder) = folder {
         text.push('\n');
-        text.push_str(&how_to(nodes, folder, service));
+        text.push_str(&usage_of_cluster(nodes, folder, service));
         text.push('\n');
     }
     text.push_str(&format!("lost: {lost}"));
     text
 }
 
-fn how_to(nodes: &[Kept], folder: &Path, service: Service) -> String {
+fn usage_of_cluster(nodes: &[KeptNode], folder: &Path, service: Service) -> String {
     let mut text = String::from("the cluster keeps running\n");
     for node in nodes {
         let (host, port) = node.client.rsplit_once(':').unwrap_or(("127.0.0.1", &node.client));

@@ -13,7 +13,7 @@ pub(crate) struct Wanted<'c> {
 }
 
 #[cfg(feature = "etcd")]
-pub(crate) use with::{Items, open, raised, revision_of, run};
+pub(crate) use with::{ItemValidator, item_revision, open, raise_revision, run};
 #[cfg(not(feature = "etcd"))]
 pub(crate) use without::{Items, open, raised, refused, revision_of, run};
 
@@ -22,9 +22,9 @@ mod with {
     use std::{path::Path, sync::Arc};
 
     use quorate::Protection;
-    pub(crate) use quorate_etcd::image::{Items, raised, revision_of};
+    pub(crate) use quorate_etcd::image::{ItemValidator, item_revision, raise_revision};
     use quorate_etcd::{
-        front::{Door, Settings, Tokens},
+        front::{Listener, Settings, Tokens},
         service::Service,
         store::{lsm::LsmStore, memory::MemoryStore},
     };
@@ -61,7 +61,7 @@ mod with {
             let what = "--client-socket has no effect with --service etcd";
             return Err(Problem::usage(what).hint("clients of etcd connect to --client"));
         }
-        let tokens = Tokens::of_flag(wanted.auth_token).map_err(|bad| {
+        let tokens = Tokens::parse_flag(wanted.auth_token).map_err(|bad| {
             Problem::usage(format_args!("--etcd-auth-token: {bad}"))
                 .hint("docs/etcd.md describes both kinds under 'Users, roles and passwords'")
         })?;
@@ -73,7 +73,7 @@ mod with {
         let listener = node.listeners.take_client();
         let listener = listener.ok_or_else(|| Problem::usage("--client is missing"))?;
         let protection: Protection = node.known.protection.clone();
-        let door = Door::on(listener, protection).map_err(failed)?;
+        let door = Listener::from_listener(listener, protection).map_err(failed)?;
         let founding = node.identity.founding();
         let settings = Settings {
             cluster: founding.cluster,
@@ -143,7 +143,7 @@ mod without {
     #[derive(Default)]
     pub(crate) struct Items;
 
-    impl Items {
+    impl ItemValidator {
         pub(crate) fn take(&mut self, _: &[u8]) -> Result<(), LoadError> {
             Err(LoadError::Unsupported)
         }

@@ -29,7 +29,7 @@ pub(crate) struct Words {
 
 /// Returns whether a command line runs a command of `quorate-tools` or requests help on one. The
 /// first word is the program's name.
-pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
+pub(crate) fn is_tools_command(words: &[OsString]) -> bool {
     let mut rest = words.iter().skip(1);
     let mut command = || {
         while let Some(word) = rest.next() {
@@ -49,8 +49,8 @@ pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
     }
 }
 
-/// Replaces this process with `quorate-tools` with the same arguments. Returns only if that fails.
-pub(crate) fn hand_over(words: &[OsString]) -> Problem {
+/// Replaces this process by `quorate-tools` with the same arguments. Returns only if that fails.
+pub(crate) fn exec_tools(words: &[OsString]) -> Problem {
     let own = env::current_exe().unwrap_or_default();
     let sibling = own.with_file_name(TOOLS);
     let program = if sibling.exists() { sibling.as_os_str() } else { OsStr::new(TOOLS) };
@@ -76,7 +76,7 @@ mod tests {
     fn tool_commands_are_recognized_in_any_position() {
         let asked = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            is_for_tools(&words)
+            is_tools_command(&words)
         };
         for line in [
             "quorate bench kv",

@@ -53,7 +53,7 @@ impl OwnPeerAddress {
 
     /// Returns the address at which peers can dial this node. `own` is this machine's address on
     /// the route to the contacted node. It replaces an unspecified address.
-    fn as_seen(&self, own: IpAddr) -> String {
+    fn dialable_address(&self, own: IpAddr) -> String {
         if let Some(name) = &self.given {
             return name.clone();
         }
@@ -83,7 +83,7 @@ enum AttemptError {
 impl IdRequest<'_> {
     /// Requests an id from each node in turn until one assigns it. Returns `None` if a stop was
     /// requested first.
-    pub(crate) fn ask(
+    pub(crate) fn request_id(
         &self,
         nonce: u64,
         waiting: &mut dyn FnMut(&str),
@@ -96,7 +96,7 @@ impl IdRequest<'_> {
                 if (self.stop)() {
                     return Ok(None);
                 }
-                match self.attempt(admin, nonce) {
+                match self.request_from(admin, nonce) {
                     Ok(joined) => {
                         let Joined { node, founded, .. } = &joined;
                         let cluster = founded.cluster;
@@ -116,7 +116,7 @@ impl IdRequest<'_> {
         }
     }
 
-    fn attempt(&self, admin: &str, nonce: u64) -> Result<Joined, AttemptError> {
+    fn request_from(&self, admin: &str, nonce: u64) -> Result<Joined, AttemptError> {
         let way = connect(admin).and_then(|stream| {
             let (own, other) = (stream.local_addr()?, stream.peer_addr()?);
             Ok((own.ip(), other.ip()))
@@ -124,7 +124,7 @@ impl IdRequest<'_> {
         let (own, other) = way.map_err(|error| AttemptError::Later(error.to_string()))?;
         let request = JoinRequest {
             nonce: format!("{nonce:016x}"),
-            peer: self.peer.as_seen(own),
+            peer: self.peer.dialable_address(own),
             role: self.role.name().to_owned(),
             node: self.node.map(|node| node.0),
             via: Some(other.to_string()),
@@ -137,12 +137,12 @@ impl IdRequest<'_> {
                 AttemptError::Later("this version does not understand its answer".to_owned())
             }),
             Err(refusal) if later => Err(AttemptError::Later(refusal.message)),
-            Err(refusal) => Err(AttemptError::Never(refused(admin, refusal))),
+            Err(refusal) => Err(AttemptError::Never(join_refused(admin, refusal))),
         }
     }
 }
 
-fn refused(admin: &str, refusal: Refusal) -> Error {
+fn join_refused(admin: &str, refusal: Refusal) -> Error {
     let code = [UNREACHABLE_PEER, LOOPBACK_PEER].into_iter().find(|code| *code == refusal.code);
     Error {
         code: code.unwrap_or("join_refused"),
@@ -197,7 +197,7 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
 
 /// Reports the progress of catching up, and requests a vote once the node has caught up. Returns at
 /// the latest when the reactor ends.
-pub(crate) fn follow(
+pub(crate) fn follow_promotion(
     handle: Handle,
     node: NodeId,
     role: As,
@@ -208,15 +208,15 @@ pub(crate) fn follow(
         node,
         role,
         admins,
-        told: String::new(),
+        last_line: String::new(),
         // Lines are not redrawn, because the node logs to the same terminal.
-        how_far: Progress::lines(),
+        catch_up: Progress::lines(),
         unled: 0,
     };
     thread.spawn(move || {
         loop {
             match handle.status() {
-                Ok(status) if promotion.look(&status) => return,
+                Ok(status) if promotion.handle_status(&status) => return,
                 Err(Unanswered::Stopped) => return,
                 Ok(_) | Err(_) => thread::sleep(PAUSE),
             }
@@ -230,19 +230,19 @@ struct Promotion {
     role: As,
     /// Admin addresses given by the operator.
     admins: Vec<String>,
-    told: String,
-    how_far: Progress,
+    last_line: String,
+    catch_up: Progress,
     /// Number of consecutive checks without a leader.
     unled: u32,
 }
 
 impl Promotion {
     /// Handles a new status of this node. Returns whether the node has its vote.
-    fn look(&mut self, status: &Status) -> bool {
+    fn handle_status(&mut self, status: &Status) -> bool {
         let node = self.node;
         let own = status.peers.iter().find(|peer| peer.member.node == node);
         if own.is_some_and(|own| own.weight > 0) {
-            self.tell(&format!("node {node} now votes"));
+            self.log_line(&format!("node {node} now votes"));
             return true;
         }
         if let Some(pursuit) = &status.progress {
@@ -254,7 +254,7 @@ impl Promotion {
             // A short period without a leader is normal.
             self.unled += 1;
             if self.unled > UNLED_MAX {
-                self.tell("waiting for a leader");
+                self.log_line("waiting for a leader");
             }
             return false;
         };
@@ -266,15 +266,15 @@ impl Promotion {
         let mut admins: Vec<String> = leaders.collect();
         admins.extend(self.admins.iter().cloned());
         let learns = self.role == As::Learner;
-        match ask_for_vote(&admins, node, learns) {
+        match request_vote(&admins, node, learns) {
             // The leader determines the lag. This node cannot, if it has just started or loaded a
             // snapshot.
             Ok(()) if learns => {
-                self.tell(&format!("node {node} is caught up: it learns without a vote"));
+                self.log_line(&format!("node {node} is caught up: it learns without a vote"));
                 return true;
             }
             Err(why) if learns => self.waits(format_args!("waiting to catch up: {why}")),
-            Ok(()) => self.tell(&format!("node {node} is caught up: requesting its vote")),
+            Ok(()) => self.log_line(&format!("node {node} is caught up: requesting its vote")),
             Err(why) => self.waits(format_args!("waiting for a vote: {why}")),
         }
         false
@@ -282,13 +282,13 @@ impl Promotion {
 
     /// Reports the condition that the node waits for. The text may change with every check.
     fn waits(&mut self, what: fmt::Arguments<'_>) {
-        self.how_far.report(|| ProgressReport::text(what));
+        self.catch_up.report(|| ProgressReport::text(what));
     }
 
-    fn tell(&mut self, line: &str) {
-        if self.told != line {
+    fn log_line(&mut self, line: &str) {
+        if self.last_line != line {
             progress(line);
-            line.clone_into(&mut self.told);
+            line.clone_into(&mut self.last_line);
         }
     }
 }
@@ -306,7 +306,7 @@ fn dialable(admin: &str, peer: &str) -> Option<String> {
 
 /// Requests a vote from the leader through the given nodes. With `only_asks`, only checks whether
 /// the vote would be granted.
-fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), String> {
+fn request_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), String> {
     let mut why = "there is no address to ask".to_owned();
     for admin in admins {
         let request = MembersRequest {
@@ -336,7 +336,7 @@ mod tests {
     fn advertised_address_can_be_dialled_by_others() {
         let own = "10.0.0.4".parse().unwrap();
         let seen = |given: Option<&str>, bound: &str| {
-            OwnPeerAddress::of(given, bound.parse().unwrap()).as_seen(own)
+            OwnPeerAddress::of(given, bound.parse().unwrap()).dialable_address(own)
         };
         assert_eq!(seen(None, "127.0.0.1:7451"), "127.0.0.1:7451");
         assert_eq!(seen(Some("0.0.0.0:7451"), "0.0.0.0:7451"), "10.0.0.4:7451");

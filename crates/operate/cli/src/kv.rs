@@ -19,7 +19,7 @@ use crate::{
     config::DEFAULT_CLIENT,
     output::{Exit, Output, Problem, is_read, progress},
     proof,
-    reporting::waiting,
+    reporting::report_waiting,
     signals::Interrupt,
 };
 
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
     let is_shown_typed = is_typed && io::stdout().is_terminal();
     let mut execute = |words: &[&[u8]]| {
         let is = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
-        let mut waits = waiting(deadline);
+        let mut waits = report_waiting(deadline);
         let reply = match changes(words[0]) {
             _ if is(b"SUBSCRIBE") || is(b"PSUBSCRIBE") => {
                 let show = |message: &Reply| {

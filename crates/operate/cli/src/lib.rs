@@ -54,7 +54,7 @@ use output::{Exit, Output, Problem};
 
 pub use addresses::{DEFAULT_ADMIN, address_argument};
 pub use config::{FLUSH, parse_flush};
-pub use proof::{Global, certificate, login, prove_by};
+pub use proof::{Global, certificate, login, use_certificate};
 
 /// Git commit of the source tree, with the suffix `+changes` if files differed from it. `None`
 /// outside of a repository.
@@ -136,8 +136,8 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = env::args_os().collect();
-    if handing_over::is_for_tools(&words) {
-        let problem = handing_over::hand_over(&words);
+    if handing_over::is_tools_command(&words) {
+        let problem = handing_over::exec_tools(&words);
         return Output { json: false }.problem(&problem).into();
     }
     let mut cli = match Cli::try_parse_from(arguments(words, &Cli::command())) {
@@ -219,7 +219,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         | Command::Sim(_)
         | Command::Bench(_)
         | Command::Completions(_)
-        | Command::Man(_) => Err(handing_over::hand_over(&env::args_os().collect::<Vec<_>>())),
+        | Command::Man(_) => Err(handing_over::exec_tools(&env::args_os().collect::<Vec<_>>())),
     }
 }
 

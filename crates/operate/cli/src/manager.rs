@@ -39,8 +39,8 @@ pub(crate) struct Manager(Option<Arc<Connection>>);
 struct Connection {
     socket: UnixDatagram,
     /// Watchdog timeout set by the manager.
-    patience: Option<Duration>,
-    told: Mutex<Reported>,
+    watchdog_timeout: Option<Duration>,
+    reported: Mutex<Reported>,
 }
 
 /// State most recently reported to the manager.
@@ -55,16 +55,19 @@ struct Reported {
 impl Manager {
     /// Connects to the manager named by the environment. If that fails, logs the failure and
     /// continues without a manager.
-    pub(crate) fn of_environment() -> Self {
+    pub(crate) fn from_environment() -> Self {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let Some(place) = variable(SOCKET) else {
             return Self(None);
         };
-        let patience = patience(variable(WATCHDOG).as_deref(), variable(WATCHDOG_OF).as_deref());
+        let patience =
+            parse_watchdog_timeout(variable(WATCHDOG).as_deref(), variable(WATCHDOG_OF).as_deref());
         match connect(&place) {
-            Ok(socket) => {
-                Self(Some(Arc::new(Connection { socket, patience, told: Mutex::default() })))
-            }
+            Ok(socket) => Self(Some(Arc::new(Connection {
+                socket,
+                watchdog_timeout: patience,
+                reported: Mutex::default(),
+            }))),
             Err(error) => {
                 tracing::warn!("cannot notify the service manager: {SOCKET}={place}: {error}");
                 Self(None)
@@ -74,7 +77,7 @@ impl Manager {
 
     /// Reports that the node is ready. The watchdog applies from now on.
     pub(crate) fn ready(&self) {
-        self.tell(|told| {
+        self.send_message(|told| {
             let first = !told.ready;
             told.ready = true;
             told.alive = first.then(Instant::now).or(told.alive);
@@ -87,7 +90,7 @@ impl Manager {
         // A line break would end the message, because the protocol is line-based.
         let what: String =
             what.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
-        self.tell(|told| {
+        self.send_message(|told| {
             let new = told.status != what;
             new.then(|| {
                 let text = format!("STATUS={what}");
@@ -110,8 +113,8 @@ impl Manager {
     /// node is ready, and resets the watchdog afterwards.
     pub(crate) fn report_progress(&self) {
         let Some(way) = &self.0 else { return };
-        self.tell(|told| {
-            let every = match (told.ready, way.patience) {
+        self.send_message(|told| {
+            let every = match (told.ready, way.watchdog_timeout) {
                 (false, _) => EVERY,
                 (true, Some(patience)) => patience / 3,
                 (true, None) => return None,
@@ -129,7 +132,7 @@ impl Manager {
 
     /// Reports that the node is stopping.
     pub(crate) fn stopping(&self) {
-        self.tell(|told| {
+        self.send_message(|told| {
             told.stopping = true;
             Some("STOPPING=1\nSTATUS=stopping: finishing accepted requests".to_owned())
         });
@@ -137,9 +140,9 @@ impl Manager {
 
     /// Starts a thread that polls the reactor and reports progress only after a response, so that
     /// the watchdog detects a hanging reactor.
-    pub(crate) fn follow(&self, handle: Handle) -> io::Result<()> {
+    pub(crate) fn follow_reactor(&self, handle: Handle) -> io::Result<()> {
         let Some(way) = &self.0 else { return Ok(()) };
-        let pause = way.patience.map_or(EVERY, |patience| patience / 3);
+        let pause = way.watchdog_timeout.map_or(EVERY, |patience| patience / 3);
         let pause = pause.min(EVERY);
         let manager = self.clone();
         let ask = move || {
@@ -147,7 +150,7 @@ impl Manager {
                 match handle.status() {
                     Ok(status) => {
                         manager.report_progress();
-                        manager.does(&in_brief(&status));
+                        manager.does(&status_line(&status));
                     }
                     Err(Unanswered::Stopped) => return,
                     Err(Unanswered::Busy | Unanswered::TimedOut) => {}
@@ -159,7 +162,7 @@ impl Manager {
     }
 
     /// Sends the message returned by `say`, unless the node is stopping.
-    fn tell(&self, say: impl FnOnce(&mut Reported) -> Option<String>) {
+    fn send_message(&self, say: impl FnOnce(&mut Reported) -> Option<String>) {
         let Some(way) = &self.0 else { return };
         let mut told = way.lock();
         if told.stopping {
@@ -174,7 +177,7 @@ impl Manager {
 
 impl Connection {
     fn lock(&self) -> MutexGuard<'_, Reported> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -191,14 +194,14 @@ fn connect(place: &str) -> io::Result<UnixDatagram> {
 }
 
 /// Returns the watchdog timeout, if the manager has set one for this process.
-fn patience(microseconds: Option<&str>, process: Option<&str>) -> Option<Duration> {
+fn parse_watchdog_timeout(microseconds: Option<&str>, process: Option<&str>) -> Option<Duration> {
     let other = process.is_some_and(|id| id.parse() != Ok(process::id()));
     let microseconds = microseconds?.parse().ok().filter(|number| *number > 0)?;
     (!other).then(|| Duration::from_micros(microseconds))
 }
 
 /// Returns the line that `systemctl status` shows for a running node.
-fn in_brief(status: &Status) -> String {
+fn status_line(status: &Status) -> String {
     let NodeId(node) = status.member.node;
     let role = match (status.role, status.leader) {
         (Role::Leader, _) => "leads".to_owned(),
@@ -217,7 +220,9 @@ mod tests {
     #[test]
     fn watchdog_of_another_process_is_ignored() {
         let own = process::id().to_string();
-        let ms = |text, process| patience(text, process).map(|patience| patience.as_millis());
+        let ms = |text, process| {
+            parse_watchdog_timeout(text, process).map(|patience| patience.as_millis())
+        };
         assert_eq!(ms(Some("30000000"), None), Some(30_000));
         assert_eq!(ms(Some("30000000"), Some(&own)), Some(30_000));
         assert_eq!(ms(Some("30000000"), Some("1")), None);

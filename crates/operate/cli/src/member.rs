@@ -18,7 +18,7 @@ use crate::{
 };
 
 use self::{
-    ended::Ended,
+    ended::PlanOutcome,
     feature::FeatureArgs,
     follow::Follower,
     group::{Group, Where},
@@ -274,7 +274,7 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
         MemberCommand::Priority(args) => {
             let wish = MembersRequest { priority: Some((args.node, args.priority)), ..wish };
             let done = format!("node {} has priority {}", args.node, args.priority);
-            at_once(wish, &args.ask, &done, output)
+            execute_request(wish, &args.ask, &done, output)
         }
         MemberCommand::Address(args) => {
             let wish = MembersRequest { address: Some((args.node, args.peer.clone())), ..wish };
@@ -282,12 +282,17 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
                 "the other nodes now use {1} for node {0}: restart it with that --peer",
                 args.node, args.peer
             );
-            at_once(wish, &args.ask, &done, output)
+            execute_request(wish, &args.ask, &done, output)
         }
         MemberCommand::Feature(args) => feature::run(args, output),
         MemberCommand::Cancel(args) => {
             let wish = MembersRequest { cancel: true, ..wish };
-            at_once(wish, &args.ask, "the change was stopped; completed steps remain", output)
+            execute_request(
+                wish,
+                &args.ask,
+                "the change was stopped; completed steps remain",
+                output,
+            )
         }
         MemberCommand::Drain(args) => {
             let mut group = Group::new(&args.ask.place.admin);
@@ -313,7 +318,7 @@ fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
         dry_run: args.ask.dry_run,
         ..MembersRequest::default()
     };
-    let asked = group.ask(&request)?;
+    let asked = group.send_request(&request)?;
     let MembersOutcome::Node { node } = asked else {
         output.result(&asked, || WOULD_BE_DONE.to_owned());
         return Ok(Exit::Done);
@@ -347,9 +352,14 @@ fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
 }
 
 /// Executes a request that takes effect at once, or with `--dry-run` only shows its effect.
-fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Result<Exit, Problem> {
+fn execute_request(
+    wish: MembersRequest,
+    ask: &Ask,
+    done: &str,
+    output: Output,
+) -> Result<Exit, Problem> {
     let request = MembersRequest { dry_run: ask.dry_run, ..wish };
-    let asked = Group::new(&ask.place.admin).ask(&request)?;
+    let asked = Group::new(&ask.place.admin).send_request(&request)?;
     output.result(&asked, || match asked {
         MembersOutcome::NothingToDo => show::NOTHING_TO_DO.to_owned(),
         MembersOutcome::Planned { .. } => WOULD_BE_DONE.to_owned(),
@@ -370,17 +380,17 @@ fn change(
     let request = MembersRequest { dry_run, ..wish };
     let mut group = Group::new(&steps.ask.place.admin);
     let before = group.poll_all()?.newest().era;
-    let (plan, planned) = match group.ask(&request)? {
+    let (plan, planned) = match group.send_request(&request)? {
         MembersOutcome::Planned { plan, steps } => (plan, steps),
         MembersOutcome::NothingToDo | MembersOutcome::Done | MembersOutcome::Node { .. } => {
-            let mut ended = Ended::nothing_to_do(&mut group)?;
+            let mut ended = PlanOutcome::nothing_to_do(&mut group)?;
             if !output.json {
                 output::print(show::NOTHING_TO_DO);
             }
             if let Some(node) = leaves.filter(|_| !dry_run && !steps.no_wait) {
-                ended.settled = Some(follow::settle(&mut group, None, node, output)?);
+                ended.settled = Some(follow::wait_until_removable(&mut group, None, node, output)?);
             }
-            output.result(&ended, || show::ended(&ended, leaves, None));
+            output.result(&ended, || show::format_outcome(&ended, leaves, None));
             return Ok(Exit::Done);
         }
     };
@@ -388,23 +398,23 @@ fn change(
         output::print(&show::steps(&planned));
     }
     let Some(plan) = plan.filter(|_| !steps.no_wait) else {
-        let underway = Ended::underway(plan, planned, before);
+        let underway = PlanOutcome::underway(plan, planned, before);
         output.result(&underway, || show::underway(plan));
         return Ok(Exit::Done);
     };
-    crate::signals::end_at_first(|| {
+    crate::signals::end_at_first_signal(|| {
         output::progress(
             "the change continues without this command; 'quorate member list' shows its progress",
         );
     })?;
     let mut follower = Follower::new(plan, planned, before, output);
-    let mut ended = follower.follow(&mut group, &request)?;
+    let mut ended = follower.follow_plan(&mut group, &request)?;
     if let Some(node) = leaves {
-        ended.settled = Some(follow::settle(&mut group, Some(plan), node, output)?);
+        ended.settled = Some(follow::wait_until_removable(&mut group, Some(plan), node, output)?);
     }
     let left = leaves.and_then(|_| group.poll_leader().ok());
     let left = left.as_ref().map(|seen| seen.newest());
-    output.result(&ended, || show::ended(&ended, leaves, left));
+    output.result(&ended, || show::format_outcome(&ended, leaves, left));
     Ok(Exit::Done)
 }
 

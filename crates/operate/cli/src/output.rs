@@ -157,13 +157,13 @@ impl Output {
 }
 
 /// Returns whether the value of a switch means "on".
-pub fn is_on(text: &str) -> bool {
+pub fn is_switched_on(text: &str) -> bool {
     let on = ["1", "t", "true", "y", "yes", "on", "-"];
     on.contains(&text.to_ascii_lowercase().as_str())
 }
 
 /// Returns whether the value of a switch means "off".
-pub fn is_off(text: &str) -> bool {
+pub fn is_switched_off(text: &str) -> bool {
     let off = ["", "0", "f", "false", "n", "no", "off"];
     off.contains(&text.to_ascii_lowercase().as_str())
 }
@@ -182,7 +182,7 @@ pub fn is_read(line: &str) -> bool {
 }
 
 /// Waits up to `wait` for the reader of standard output to close it. Returns whether it did.
-pub fn reader_goes_within(wait: Duration) -> bool {
+pub fn wait_for_reader_end(wait: Duration) -> bool {
     let out = io::stdout();
     // `poll` reports a closed pipe even if no events are requested.
     let mut polled = [PollFd::new(&out, PollFlags::empty())];

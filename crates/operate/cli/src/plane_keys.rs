@@ -8,7 +8,7 @@ use quorate_net::{Handle, plane::KeyFile};
 use crate::watched;
 
 /// Starts a thread that watches the key file and passes new keys to the node.
-pub(crate) fn follow(handle: Handle, mut known: KeyFile) -> io::Result<()> {
+pub(crate) fn reload_in_background(handle: Handle, mut known: KeyFile) -> io::Result<()> {
     watched::follow("plane-keys", "keys", move || {
         let file = KeyFile::read(known.path())?;
         if file != known {

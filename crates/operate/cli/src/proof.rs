@@ -43,7 +43,7 @@ impl Global {
     /// Returns the output format that the flags select.
     #[must_use]
     pub fn output(&self) -> Output {
-        Output { json: self.json.as_deref().is_some_and(output::is_on) }
+        Output { json: self.json.as_deref().is_some_and(output::is_switched_on) }
     }
 
     /// Returns the folder given by `--tls`, if any. An empty variable counts as unset.
@@ -54,7 +54,7 @@ impl Global {
 
     /// Returns an error if the value of `--json` means neither on nor off.
     pub fn check_json(&self) -> Result<(), Problem> {
-        let is_switch = |text: &str| output::is_on(text) || output::is_off(text);
+        let is_switch = |text: &str| output::is_switched_on(text) || output::is_switched_off(text);
         match self.json.as_deref() {
             Some(text) if !is_switch(text) => {
                 let what = format_args!("--json must be on or off (got {text})");
@@ -77,13 +77,13 @@ impl Global {
         let wanted = env::var_os(logging::VARIABLE);
         let wanted = wanted.as_ref().map(|wanted| wanted.to_string_lossy());
         logging::start(wanted.as_deref())?;
-        self.tls().filter(|_| proves).map_or(Ok(()), prove_by)?;
-        log_in(self.login.as_deref(), self.login_file.as_deref())
+        self.tls().filter(|_| proves).map_or(Ok(()), use_certificate)?;
+        use_login(self.login.as_deref(), self.login_file.as_deref())
     }
 }
 
 /// Makes all requests to nodes use the certificate in `folder`.
-pub fn prove_by(folder: &Path) -> Result<(), Problem> {
+pub fn use_certificate(folder: &Path) -> Result<(), Problem> {
     let files = ClientFiles::in_folder(folder);
     validities(&files.cert)?.first().map_or(Ok(()), |own| check(&files.cert, *own, unix_s()))?;
     quorate_admin::client::use_certificate(&files)?;
@@ -93,7 +93,7 @@ pub fn prove_by(folder: &Path) -> Result<(), Problem> {
 
 /// Returns an error if the user's certificate is not valid now. A node would just disconnect.
 fn check(file: &Path, valid: Validity, now_s: i64) -> Result<(), Problem> {
-    let Some(since) = CertificateView::at("client", valid, now_s).since() else {
+    let Some(since) = CertificateView::view_at("client", valid, now_s).since() else {
         return Ok(());
     };
     let what = format_args!("the certificate {} {since}", file.display());
@@ -102,7 +102,7 @@ fn check(file: &Path, valid: Validity, now_s: i64) -> Result<(), Problem> {
 }
 
 /// Makes all requests to nodes use a name and its password, if a name is given.
-fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
+fn use_login(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
     let Some(name) = name else {
         return match file {
             Some(_) => Err(Problem::usage("--login-file needs --login").hint("add --login NAME")),

@@ -46,7 +46,7 @@ use crate::{
     config::{Service as Speaks, Store},
     etcd,
     output::{Exit, Output, Problem, progress},
-    stores::{open_store, store_of},
+    stores::{open_store, select_store},
     usage,
 };
 
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     });
     let recovering = match begun? {
         FolderState::Anew(recovering) => recovering,
-        FolderState::Ended => return ended(&args.data, output),
+        FolderState::Ended => return report_partial(&args.data, output),
     };
     let done = recover(args, &recovering);
     if done.is_err() {
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 /// Reports that this run has only completed an earlier attempt.
-fn ended(data: &Path, output: Output) -> Result<Exit, Problem> {
+fn report_partial(data: &Path, output: Output) -> Result<Exit, Problem> {
     let founding = LockedFolder::peek(data).map_err(quorate::Error::from)?;
     let (cluster, node) = (format!("{:032x}", founding.cluster), founding.node.0);
     let document = serde_json::json!({ "cluster": cluster, "node": node });
@@ -158,7 +158,7 @@ fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Pro
     let copy = recovering.copy_all().map_err(quorate::Error::from)?;
     let home = LockedFolder::open(&copy).map_err(quorate::Error::from)?;
     let identity = Identity::open(home, &Expected::default()).map_err(quorate::Error::from)?;
-    let store = store_of(&identity)?;
+    let store = select_store(&identity)?;
     let task = Task { args, recovering, founding };
     if store == Store::None {
         let front = FrameFront::new(env!("CARGO_PKG_VERSION"), task.founding.class.name());
@@ -214,16 +214,20 @@ impl Task<'_> {
             service,
             stored_to: |service| position(service).map_or(Slot(0), |(stored_to, _)| stored_to),
             front,
-            listener: Box::new(Silent),
+            listener: Box::new(SilentObserver),
         };
         let (host, alone) =
-            boot_alone(identity, parts, &mut Quiet).map_err(quorate::Error::from)?;
-        let mut replaying =
-            Replaying { host, began: Instant::now(), moved: Instant::now(), last: String::new() };
+            boot_alone(identity, parts, &mut SilentStarter).map_err(quorate::Error::from)?;
+        let mut replaying = Replaying {
+            host,
+            started_at: Instant::now(),
+            last_progress_at: Instant::now(),
+            last: String::new(),
+        };
         replaying.until_applied(alone.counted_to)?;
         let mut backup = replaying.snapshot()?;
-        self.tell(&replaying.host.status(), &alone);
-        self.ask()?;
+        self.report_missing(&replaying.host.status(), &alone);
+        self.ask_for_confirmation()?;
         let (header, files) = backup.header().map_err(unreadable)?;
         let encoded = Encoded::begin(&mut backup.snapshot, &header, files);
         let whole =
@@ -245,8 +249,8 @@ impl Task<'_> {
                 RestoreError::Backup(bad) => unreadable(bad),
             },
         )?;
-        let report = Report::of(&checked);
-        let streams = report.of_streams("their bytes are in the old node's files");
+        let report = Report::from_checked(&checked);
+        let streams = report.describe_streams("their bytes are in the old node's files");
         let Report { cluster: from, decided, bytes, checksum, .. } = report;
         Ok(Recovered {
             cluster: format!("{:032x}", group.cluster),
@@ -262,7 +266,7 @@ impl Task<'_> {
     }
 
     /// Reports which data may be missing.
-    fn tell(&self, status: &Status, alone: &Alone) {
+    fn report_missing(&self, status: &Status, alone: &Alone) {
         let Alone { decided_to, counted_to, voted_to, damaged } = alone;
         let mut text =
             format!("node {} of cluster {:032x}:\n", self.founding.node, self.founding.cluster);
@@ -303,7 +307,7 @@ impl Task<'_> {
         progress(&text);
     }
 
-    fn ask(&self) -> Result<(), Problem> {
+    fn ask_for_confirmation(&self) -> Result<(), Problem> {
         if self.args.yes.is_some() {
             return Ok(());
         }
@@ -325,14 +329,14 @@ fn unreadable(why: impl std::fmt::Display) -> Problem {
 /// Copy of the node that replays its log.
 struct Replaying<F: Front, S: StateMachine> {
     host: NodeHost<LockedFolder, S, F>,
-    began: Instant,
-    moved: Instant,
+    started_at: Instant,
+    last_progress_at: Instant,
     last: String,
 }
 
 impl<F: Front, S: StateMachine> Replaying<F, S> {
     fn now(&self) -> TurnTimes {
-        let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let us = u64::try_from(self.started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         TurnTimes { time: Time(us), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
     }
@@ -350,8 +354,8 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
         let so_far = (status.applied_to, &status.progress, &status.error, status.snapshot_taking);
         let so_far = format!("{so_far:?}");
         if so_far != self.last {
-            (self.last, self.moved) = (so_far, Instant::now());
-        } else if self.moved.elapsed() > PATIENCE {
+            (self.last, self.last_progress_at) = (so_far, Instant::now());
+        } else if self.last_progress_at.elapsed() > PATIENCE {
             let at = status.applied_to;
             let why = status.error.unwrap_or_default();
             let what = format_args!("nothing from slot {at} on can be applied: {why}");
@@ -407,9 +411,9 @@ impl Plane for NoPeers {
 }
 
 /// Starter for a node that sends nothing and never starts an election.
-struct Quiet;
+struct SilentStarter;
 
-impl Starter for Quiet {
+impl Starter for SilentStarter {
     fn choose_log(&self, _: &mut LogOptions, _: Class) {}
 
     fn choose_replica(&self, options: &mut ReplicaOptions) {
@@ -430,9 +434,9 @@ impl Starter for Quiet {
     }
 }
 
-struct Silent;
+struct SilentObserver;
 
-impl Listener for Silent {
+impl Listener for SilentObserver {
     fn notice(&mut self, notice: &str) {
         progress(notice);
     }

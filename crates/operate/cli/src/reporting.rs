@@ -50,7 +50,7 @@ impl Drop for Reporter {
 
 /// Reports how long the command has been waiting for a reply, until the result is dropped. If no
 /// thread can be started, there are no reports.
-pub(crate) fn waiting(at_most: Duration) -> Option<Reporter> {
+pub(crate) fn report_waiting(at_most: Duration) -> Option<Reporter> {
     let began = Instant::now();
     let report = move |told: &mut Progress| {
         if let Some(report) = waited(began.elapsed(), at_most) {

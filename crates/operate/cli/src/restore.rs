@@ -14,7 +14,7 @@ use std::{
 use clap::Args;
 use quorate::ENVELOPE_WORD;
 use quorate_admin::progress::{Progress, ProgressReport};
-use quorate_kv::store::image::Items;
+use quorate_kv::store::image::ImageChecker;
 use quorate_node::{
     LockedFolder,
     identity::IdentityError,
@@ -61,7 +61,7 @@ pub(crate) struct RestoreArgs {
     peer: String,
     /// Where the new node keeps its data: lsm (on disk) or memory [default: as in the backup;
     /// memory with --from-etcd]
-    #[arg(long, value_name = "STORE", value_parser = place)]
+    #[arg(long, value_name = "STORE", value_parser = parse_store)]
     store: Option<Store>,
     /// Raise the revision of the service etcd by N, above all that clients of the old cluster may
     /// have seen; needs --mark-compacted
@@ -74,7 +74,7 @@ pub(crate) struct RestoreArgs {
     mark_compacted: bool,
 }
 
-fn place(text: &str) -> Result<Store, String> {
+fn parse_store(text: &str) -> Result<Store, String> {
     let place = Store::flag(text).filter(|place| *place != Store::None);
     place.ok_or_else(|| must_be("lsm or memory", text))
 }
@@ -130,15 +130,15 @@ fn run_from_backup(
 ) -> Result<Exit, Problem> {
     let mut file = File::open(path)
         .map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))?;
-    let length = in_envelope(&file).unwrap_or(u64::MAX);
+    let length = enclosed_length(&file).unwrap_or(u64::MAX);
     let (checked, state) = checked((&file).take(length), path)?;
     let group = new_group(&checked, state, args)?;
     file.rewind().map_err(|error| Problem::io(format_args!("read {}", path.display()), &error))?;
     progress(&format!("the backup is complete; restoring into {}", data.display()));
     let from = BufReader::with_capacity(PIECE, file.take(length));
-    fill(data, from, &checked, &group, path)?;
-    let report = Report::of(&checked);
-    let streams_said = report.of_streams("the backup was taken without --streams");
+    fill_folder(data, from, &checked, &group, path)?;
+    let report = Report::from_checked(&checked);
+    let streams_said = report.describe_streams("the backup was taken without --streams");
     let Report {
         cluster: from,
         decided,
@@ -182,10 +182,10 @@ fn new_group(
         (None, Some(state)) => progress(&format!(
             "its revision is {}: where clients have seen higher ones, restore with --bump-revision N --mark-compacted, \
              or they will see those again with other contents",
-            etcd::revision_of(&state).unwrap_or_default()
+            etcd::item_revision(&state).unwrap_or_default()
         )),
         (Some(by), Some(state)) => {
-            let raised = etcd::raised(&state, by).ok_or_else(|| {
+            let raised = etcd::raise_revision(&state, by).ok_or_else(|| {
                 Problem::usage(format_args!("--bump-revision {by}: the revision would be too high"))
                     .hint("such as 1000000000, more than the changes since the backup")
             })?;
@@ -207,13 +207,13 @@ fn other_store(store: &str, place: Option<Store>) -> Result<Option<Store>, Probl
             let what = "--store has no effect on a service without state";
             Err(Problem::usage(what).hint("leave it out"))
         }
-        store => Store::of(store.map(Store::service), place),
+        store => Store::for_service(store.map(Store::service), place),
     }
 }
 
 /// Writes the data folder of the new node. `from` reads the backup a second time. `path` is used in
 /// messages.
-fn fill(
+fn fill_folder(
     data: &Path,
     from: impl Read,
     checked: &Checked,
@@ -243,7 +243,7 @@ const CHECKSUM_BYTES: u64 = 32;
 
 /// Returns the length of the backup inside a file written by `etcdctl`, or `None` for a plain
 /// backup. The backup has its own checksums.
-fn in_envelope(file: &File) -> Option<u64> {
+fn enclosed_length(file: &File) -> Option<u64> {
     let length = file.metadata().ok()?.len();
     let at = length.checked_sub(CHECKSUM_BYTES + 16)?;
     let mut tail = [0; 16];
@@ -260,7 +260,7 @@ fn checked(file: impl Read, path: &Path) -> Result<(Checked, Option<Vec<u8>>), P
     let mut how_far = Progress::start();
     let checked = check(
         BufReader::with_capacity(PIECE, file),
-        &mut |header, item| keys.take(&header.store, item),
+        &mut |header, item| keys.check_item(&header.store, item),
         &mut |header, bytes| {
             how_far.report(|| ProgressReport::bytes("checking", bytes, header.content_bytes()))
         },
@@ -277,22 +277,22 @@ fn checked(file: impl Read, path: &Path) -> Result<(Checked, Option<Vec<u8>>), P
 /// Checks that the service's items can be loaded into a store.
 #[derive(Default)]
 struct Keys {
-    kv: Items,
-    etcd: etcd::Items,
+    kv: ImageChecker,
+    etcd: etcd::ItemValidator,
     /// Item that contains the revision of an etcd service, once found.
     state: Option<Vec<u8>>,
 }
 
 impl Keys {
-    fn take(&mut self, store: &str, item: &[u8]) -> Result<(), String> {
+    fn check_item(&mut self, store: &str, item: &[u8]) -> Result<(), String> {
         match Store::named(store) {
-            Some(Store::Memory | Store::Lsm) => match self.kv.take(item) {
+            Some(Store::Memory | Store::Lsm) => match self.kv.check_item(item) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.to_string()),
             },
             Some(Store::EtcdLsm | Store::EtcdMemory) => {
-                self.etcd.take(item).map_err(|error| error.to_string())?;
-                if etcd::revision_of(item).is_some() {
+                self.etcd.validate_item(item).map_err(|error| error.to_string())?;
+                if etcd::item_revision(item).is_some() {
                     self.state = Some(item.to_vec());
                 }
                 Ok(())
@@ -373,10 +373,10 @@ mod tests {
         all.extend(ENVELOPE_WORD);
         all.extend([9; 32]);
         file.write_all(&all).expect("written");
-        assert_eq!(in_envelope(&file), Some(100));
+        assert_eq!(enclosed_length(&file), Some(100));
         file.write_all(b"!").expect("written");
-        assert_eq!(in_envelope(&file), None, "its end is another one");
+        assert_eq!(enclosed_length(&file), None, "its end is another one");
         file.set_len(47).expect("cut");
-        assert_eq!(in_envelope(&file), None);
+        assert_eq!(enclosed_length(&file), None);
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ScrubArgs, output: Output) -> Result<Exit, Problem> {
     let admin = args.any.first()?;
     let view = match args.show {
         true => status(admin)?.scrub,
-        false => until_done(admin, begin(admin, args.pace)?)?,
+        false => poll_until_done(admin, begin(admin, args.pace)?)?,
     };
     output.result(&view, || human(&view));
     Ok(match view.is_damaged() {
@@ -69,7 +69,7 @@ fn begin(admin: &str, bytes_per_second: Option<u64>) -> Result<ScrubView, Proble
 }
 
 /// Polls the node until it has read everything and completed all possible repairs.
-fn until_done(admin: &str, mut view: ScrubView) -> Result<ScrubView, Problem> {
+fn poll_until_done(admin: &str, mut view: ScrubView) -> Result<ScrubView, Problem> {
     let mut how_far = Progress::start();
     let mut moved = Instant::now();
     loop {
@@ -77,7 +77,7 @@ fn until_done(admin: &str, mut view: ScrubView) -> Result<ScrubView, Problem> {
         if view.reading.is_none() && (repairing == 0 || moved.elapsed() > PATIENCE) {
             return Ok(view);
         }
-        how_far.report(|| told(&view));
+        how_far.report(|| progress_report(&view));
         thread::sleep(PAUSE);
         let next = status(admin)?.scrub;
         if next.reading.is_some() || next.count(Fate::Repairing) != repairing {
@@ -87,7 +87,7 @@ fn until_done(admin: &str, mut view: ScrubView) -> Result<ScrubView, Problem> {
     }
 }
 
-fn told(view: &ScrubView) -> ProgressReport {
+fn progress_report(view: &ScrubView) -> ProgressReport {
     let found = view.found.len() as u64 + view.more;
     match &view.reading {
         Some(kind) => ProgressReport::share(

@@ -21,7 +21,7 @@ use crate::output::{Exit, Problem};
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Calls `first` on the first signal. A second signal ends the process at once.
-pub fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
+pub fn call_on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first_then_end(first, || ())
 }
 
@@ -50,8 +50,8 @@ pub fn on_first_then_end(
 
 /// On the first signal, calls `clean_up` and ends the process with the exit code for an interrupt.
 /// Errors in other threads meanwhile are consequences of the cleanup and not reported.
-pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
-    on_first(|| {
+pub fn end_at_first_signal(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
+    call_on_first(|| {
         ENDING.store(true, Ordering::SeqCst);
         quorate_admin::progress::clear();
         clean_up();
@@ -90,7 +90,7 @@ impl Interrupt {
 
 /// Makes a signal end the process immediately, for commands that leave no unfinished work.
 pub fn exit_when_interrupted() -> Result<(), Problem> {
-    end_at_first(|| ())
+    end_at_first_signal(|| ())
 }
 
 /// Returns immediately, unless a signal is ending the process. In that case, blocks until the

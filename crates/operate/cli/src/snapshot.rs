@@ -32,7 +32,7 @@ pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> 
     let applied = status(admin)?.applied;
     let request = SnapshotRequest { at: Some(applied) };
     let body = serde_json::to_string(&request).expect("plain data");
-    let taken = until_taken(admin, &mut || {
+    let taken = repeat_until_taken(admin, &mut || {
         let response = client::post(admin, "/snapshot", &body, WAIT);
         let response = response.map_err(|error| Problem::unreachable(admin, error))?;
         let status = response.status;
@@ -49,7 +49,7 @@ pub(crate) type Refused = (u16, client::Refusal);
 
 /// Repeats a request that needs a snapshot until the node has taken one. Gives up if the snapshot
 /// makes no progress.
-pub(crate) fn until_taken<T>(
+pub(crate) fn repeat_until_taken<T>(
     admin: &str,
     ask: &mut dyn FnMut() -> Result<Result<T, Refused>, Problem>,
 ) -> Result<Result<T, Refused>, Problem> {
@@ -69,7 +69,7 @@ pub(crate) fn until_taken<T>(
             return Err(Problem::new(Exit::Unreachable, "timed_out", what)
                 .hint("'quorate status' shows what it is doing"));
         }
-        how_far.report(|| ProgressReport::text(waiting(taking)));
+        how_far.report(|| ProgressReport::text(format_wait(taking)));
     }
 }
 
@@ -77,7 +77,7 @@ fn human(taken: SnapshotView) -> String {
     format!("snapshot at slot {}, {}", taken.slot, bytes(taken.bytes))
 }
 
-fn waiting(taking: Option<SnapshotView>) -> String {
+fn format_wait(taking: Option<SnapshotView>) -> String {
     match taking {
         Some(taking) => {
             let so_far = bytes(taking.bytes);
@@ -111,6 +111,6 @@ mod tests {
     fn text_has_slots_and_sizes() {
         let view = SnapshotView { slot: 9, bytes: 3 << 20 };
         assert_eq!(human(view), "snapshot at slot 9, 3 MiB");
-        assert_eq!(waiting(Some(view)), "taking a snapshot at slot 9: 3 MiB so far");
+        assert_eq!(format_wait(Some(view)), "taking a snapshot at slot 9: 3 MiB so far");
     }
 }

@@ -32,8 +32,8 @@ use crate::{
     output::{Exit, Problem, progress},
     signals,
     starting::{Announce, EndReactor, Starting, passwords},
-    stop::Stop,
-    stores::{open_store, store_of},
+    stop::StopRequest,
+    stores::{open_store, select_store},
     usage,
 };
 
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     logging::detach(config.log_format)?;
     signals::survive()?;
     die_with_parent()?;
-    let manager = Manager::of_environment();
+    let manager = Manager::from_environment();
     let stop = stop_on_signal(manager.clone())?;
     let protection = config.trusting.load()?;
     let mut known = quorate::Settings { protection: protection.clone(), ..config.settings() };
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let raw = config.stream_raw.as_deref();
     places.extend(stream.map(|address| ("stream", address)));
     places.extend(raw.map(|address| ("stream-raw", address)));
-    check_places(&places)?;
+    check_distinct_addresses(&places)?;
     let mut listeners =
         Listeners::bind(peer, &config.client, config.client_socket.as_deref(), protection.clone())
             .map_err(quorate::Error::from)?;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     // Each poll also reports progress of the start to the service manager.
     let asked = || {
         manager.report_progress();
-        stop.is_asked()
+        stop.is_stop_requested()
     };
     let mut join = |nonce| {
         answering.waits_with(nonce);
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
             node: config.node,
             stop: &asked,
         };
-        asking.ask(nonce, &mut |why| {
+        asking.request_id(nonce, &mut |why| {
             admin.starting(why);
             manager.does(why);
             progress(why);
@@ -124,9 +124,9 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let node = identity.founding().node;
     check_name(&known.protection, node)?;
     answering.is(node);
-    admin.keep_audit_in(identity.home().path());
-    admin.is(node);
-    announce.is(node);
+    admin.set_audit_folder(identity.home().path());
+    admin.set_node_id(node);
+    announce.set_node_id(node);
     answering.belongs_to(identity.founding().cluster);
     // A node that has just joined can be reached at the address that it reported itself.
     let listed = listed.or_else(|| {
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         own.cloned()
     });
     let addresses = advertised(&listeners, &admin, listed.as_deref());
-    let store = store_of(&identity)?;
+    let store = select_store(&identity)?;
     check_service(config.service, store)?;
     let node = Starting {
         known,
@@ -143,7 +143,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         addresses,
         store,
         listeners,
-        answering,
+        start_server: answering,
         admin,
         stop,
         announce,
@@ -270,13 +270,13 @@ fn unix_ms() -> u64 {
 }
 
 /// Makes the first signal stop the node.
-fn stop_on_signal(manager: Manager) -> Result<Stop<EndReactor>, Problem> {
-    let stop = Stop::new();
+fn stop_on_signal(manager: Manager) -> Result<StopRequest<EndReactor>, Problem> {
+    let stop = StopRequest::new();
     let asked = stop.clone();
-    signals::on_first(move || {
+    signals::call_on_first(move || {
         // Notify the manager first, because a node without unfinished work may end at once.
         manager.stopping();
-        asked.ask();
+        asked.request_stop();
     })?;
     Ok(stop)
 }
@@ -321,7 +321,7 @@ fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Add
 }
 
 /// Returns an error if two flags give the same address.
-fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
+fn check_distinct_addresses(places: &[(&str, &str)]) -> Result<(), Problem> {
     let resolved = |address: &str| -> Vec<SocketAddr> {
         // A name that does not resolve is reported when the address is bound.
         address.to_socket_addrs().into_iter().flatten().collect()
@@ -354,7 +354,7 @@ mod tests {
     fn two_flags_with_one_address_are_both_named() {
         let check = |client, peer, admin| {
             let places = [("client", client), ("peer", peer), ("admin", admin)];
-            check_places(&places).map_err(|problem| problem.message)
+            check_distinct_addresses(&places).map_err(|problem| problem.message)
         };
         assert_eq!(check("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"), Ok(()));
         assert_eq!(check("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"), Ok(()));

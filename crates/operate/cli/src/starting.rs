@@ -19,7 +19,7 @@ use crate::{
     manager::Manager,
     output::{Exit, Problem, print, progress},
     plane_keys,
-    stop::Stop,
+    stop::StopRequest,
 };
 
 /// A function that stops the reactor.
@@ -33,9 +33,9 @@ pub(crate) struct Starting {
     pub(crate) store: Store,
     pub(crate) listeners: Listeners,
     /// Server at the peer address, until the reactor replaces it.
-    pub(crate) answering: quorate_net::Starting,
+    pub(crate) start_server: quorate_net::Starting,
     pub(crate) admin: Admin,
-    pub(crate) stop: Stop<EndReactor>,
+    pub(crate) stop: StopRequest<EndReactor>,
     pub(crate) announce: Announce,
     pub(crate) manager: Manager,
     /// Admin addresses of the cluster that the node joins.
@@ -82,7 +82,7 @@ impl Starting {
         };
         let stop = &|| {
             manager.report_progress();
-            self.stop.is_asked()
+            self.stop.is_stop_requested()
         };
         let passwords = passwords()?;
         let wakes = wake.into_iter().chain([Arc::clone(passwords.wake())]);
@@ -100,29 +100,30 @@ impl Starting {
             Err(error) if error.code == quorate::STOPPED => return Ok(Exit::Done),
             opened => opened?,
         };
-        tell_start(host.identity(), self.store);
+        log_start(host.identity(), self.store);
         let (node, joins) = (host.identity().founding().node, host.identity().joins());
         end_on_panic();
-        drop(self.answering);
+        drop(self.start_server);
         let host = wakes.fold(host, NodeHost::woken_by);
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
             .map_err(|error| Problem::io("start the reactor", &error))?;
         let serves = serve(handle.clone())?;
-        self.admin.running(handle.clone(), self.store.name());
+        self.admin.set_running(handle.clone(), self.store.name());
         if let Some(role) = joins {
-            joining::follow(handle.clone(), node, role, self.join)
+            joining::follow_promotion(handle.clone(), node, role, self.join)
                 .map_err(|error| Problem::io("start a thread", &error))?;
         }
         if let Some(keys) = self.keys {
-            plane_keys::follow(handle.clone(), keys)
+            plane_keys::reload_in_background(handle.clone(), keys)
                 .map_err(|error| Problem::io("start a thread", &error))?;
         }
         if let Protection::Tls(trust) = self.known.protection {
-            certificates::follow(trust).map_err(|error| Problem::io("start a thread", &error))?;
+            certificates::reload_in_background(trust)
+                .map_err(|error| Problem::io("start a thread", &error))?;
         }
-        let followed = self.manager.follow(handle.clone());
+        let followed = self.manager.follow_reactor(handle.clone());
         followed.map_err(|error| Problem::io("start a thread", &error))?;
-        self.stop.tell(Box::new(move || handle.stop()));
+        self.stop.set_stopper(Box::new(move || handle.stop()));
         self.announce.now();
         let host = reactor.run().map_err(|error| Problem::io("the reactor failed", &error))?;
         drop(serves);
@@ -138,7 +139,7 @@ pub(crate) fn passwords() -> Result<Passwords, Problem> {
     Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
 }
 
-fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
+fn log_start(identity: &Identity<LockedFolder>, store: Store) {
     tracing::info!(
         node = %identity.member(),
         cluster = %format_args!("{:032x}", identity.founding().cluster),
@@ -179,7 +180,7 @@ impl Announce {
         Self { node, places: Some(places), manager }
     }
 
-    pub(crate) fn is(&mut self, node: NodeId) {
+    pub(crate) fn set_node_id(&mut self, node: NodeId) {
         self.node = Some(node);
     }
 

@@ -98,7 +98,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
             }
         }
     }
-    if let Some(plan) = plan_of(cluster) {
+    if let Some(plan) = plan_in_progress(cluster) {
         let waits = plan.waits.as_ref();
         let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
         notes.insert_str(0, &format!("plan {}: {}{waits}\n", plan.id, plan.what));
@@ -118,7 +118,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
 }
 
 /// Returns the plan in progress, as reported by the leader.
-fn plan_of(cluster: &ClusterView) -> Option<&PlanView> {
+fn plan_in_progress(cluster: &ClusterView) -> Option<&PlanView> {
     let views = || cluster.nodes.iter().filter_map(Answer::view);
     let leader = views().find(|view| Some(view.node) == cluster.leader);
     let view = leader.or_else(|| views().max_by_key(|view| view.applied))?;

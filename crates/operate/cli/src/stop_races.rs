@@ -24,16 +24,16 @@ use std::panic::{self, AssertUnwindSafe};
 
 use shuttle::{sync::atomic::AtomicU32, thread};
 
-use stop::Stop;
+use stop::StopRequest;
 use sync::{Arc, Ordering};
 
 type Reactor = Box<dyn Fn() + Send>;
 
 /// Checks that the reactor is notified of a signal that arrives at any moment of the start.
-fn check_no_signal_is_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
-    let stop = Stop::<Reactor>::new();
+fn a_signal_is_never_lost(tell: impl Fn(&StopRequest<Reactor>, Reactor)) {
+    let stop = StopRequest::<Reactor>::new();
     let signals = stop.clone();
-    let signals = thread::spawn(move || signals.ask());
+    let signals = thread::spawn(move || signals.request_stop());
     let stopped = Arc::new(AtomicU32::new(0));
     let reactor = Arc::clone(&stopped);
     tell(
@@ -47,11 +47,11 @@ fn check_no_signal_is_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
 }
 
 #[test]
-fn signal_during_the_start_stops_the_node() {
-    shuttle::check_dfs(|| check_no_signal_is_lost(Stop::tell), None);
+fn a_signal_while_the_node_starts_stops_it() {
+    shuttle::check_dfs(|| a_signal_is_never_lost(StopRequest::set_stopper), None);
     // A faulty start that checks for a stop request and only then registers the reactor.
-    let looks_first = |stop: &Stop<Reactor>, reactor: Reactor| {
-        if stop.is_asked() {
+    let looks_first = |stop: &StopRequest<Reactor>, reactor: Reactor| {
+        if stop.is_stop_requested() {
             reactor();
         }
     };

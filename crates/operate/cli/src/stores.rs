@@ -14,7 +14,7 @@ use crate::{
     output::{Exit, Problem},
 };
 
-pub(crate) fn store_of(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
+pub(crate) fn select_store(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
     let name = &identity.founding().store;
     Store::named(name).ok_or_else(|| {
         let what = format_args!("the folder uses an unknown store, {name}");

@@ -21,7 +21,7 @@ use crate::{
     addresses::address_argument,
     certificate, login,
     output::{Exit, Output, Problem},
-    reporting::waiting,
+    reporting::report_waiting,
 };
 
 /// Default stream address of a node.
@@ -118,20 +118,20 @@ impl View {
             bytes: info.end.saturating_sub(info.start),
             writer: info.writer,
             pieces: info.pieces,
-            created: moment(info.created_ms / 1000),
+            created: format_time(info.created_ms / 1000),
             keep_bytes: info.keep.bytes,
             keep_ms: info.keep.age_ms,
         }
     }
 
     /// Formats both retention limits in a short form.
-    fn keeps(&self) -> String {
-        keep::shown(Keep { bytes: self.keep_bytes, age_ms: self.keep_ms })
+    fn format_retention(&self) -> String {
+        keep::format_limits(Keep { bytes: self.keep_bytes, age_ms: self.keep_ms })
     }
 }
 
 /// Formats a Unix time in seconds as an ISO 8601 date and time.
-pub(crate) fn moment(seconds: u64) -> String {
+pub(crate) fn format_time(seconds: u64) -> String {
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     let day = date(seconds);
     format!("{day}T{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
@@ -144,7 +144,7 @@ fn options() -> Options {
 
 pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Problem> {
     let has_progress = matches!(command, StreamCommand::Put(_) | StreamCommand::Cat(_));
-    let _waiting = (!has_progress).then(|| waiting(options().open));
+    let _waiting = (!has_progress).then(|| report_waiting(options().open));
     match command {
         StreamCommand::Put(args) => put::run(args, output),
         StreamCommand::Cat(args) => cat::run(args, output),
@@ -174,13 +174,13 @@ pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
                 ("", Some(code)) => hint(code, refusal.position),
                 (given, _) => given.to_owned(),
             };
-            found(Exit::Failed, error.code().map_or("refused", word)).hint(hint)
+            found(Exit::Failed, error.code().map_or("refused", error_word)).hint(hint)
         }
     }
 }
 
 /// Returns the machine-readable code of an error.
-const fn word(code: Code) -> &'static str {
+const fn error_word(code: Code) -> &'static str {
     match code {
         Code::Malformed => "malformed",
         Code::Version => "version",
@@ -226,9 +226,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_in_utc() {
-        assert_eq!(moment(0), "1970-01-01T00:00:00Z");
-        assert_eq!(moment(1_700_000_000), "2023-11-14T22:13:20Z");
+    fn moments_are_in_utc() {
+        assert_eq!(format_time(0), "1970-01-01T00:00:00Z");
+        assert_eq!(format_time(1_700_000_000), "2023-11-14T22:13:20Z");
     }
 
     #[test]

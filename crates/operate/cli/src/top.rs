@@ -30,7 +30,7 @@ use ratatui::crossterm::event;
 
 pub(crate) use self::health::lost_quorum;
 use self::{
-    app::{App, Then},
+    app::{AfterKey, App},
     gather::News,
     screen::Paint,
     terminal::Screen,
@@ -119,11 +119,11 @@ fn watch(
     loop {
         let now = Instant::now();
         while let Ok(news) = news.try_recv() {
-            app.take(news, now);
+            app.record_news(news, now);
             is_new = true;
         }
         if now.duration_since(looked) >= app.every {
-            app.look(now);
+            app.record_state(now);
             (looked, is_new) = (now, true);
         }
         if is_new || drawn.is_none_or(|drawn| now.duration_since(drawn) >= OLDER) {
@@ -150,12 +150,12 @@ fn watch(
         let Some(wish) = keys::wish(&event) else {
             continue;
         };
-        match app.wish(wish, Instant::now()) {
-            Then::GoOn => {}
-            Then::Quit => return Ok(Exit::Done),
-            Then::Interrupt => return Ok(Exit::Interrupted),
-            Then::Suspend => screen.suspend()?,
-            Then::Redraw => screen.forget()?,
+        match app.apply_action(wish, Instant::now()) {
+            AfterKey::GoOn => {}
+            AfterKey::Quit => return Ok(Exit::Done),
+            AfterKey::Interrupt => return Ok(Exit::Interrupted),
+            AfterKey::Suspend => screen.suspend()?,
+            AfterKey::Redraw => screen.forget()?,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use quorate_kv::front::{Cpu, Memory};
+use quorate_kv::front::{CpuTime, Memory};
 
 /// Returns the memory use of this process. All figures are 0 if the system does not report them.
 pub(crate) fn memory() -> Memory {
@@ -16,7 +16,7 @@ pub(crate) fn memory() -> Memory {
 }
 
 /// Returns the CPU time of this process, or 0 if the system does not report it.
-pub(crate) fn cpu() -> Cpu {
+pub(crate) fn cpu() -> CpuTime {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     times(&stat, rustix::param::clock_ticks_per_second()).unwrap_or_default()
 }
@@ -28,14 +28,14 @@ fn field(text: &str, name: &str) -> u64 {
     number.map_or(0, |kib| kib.saturating_mul(1024))
 }
 
-fn times(stat: &str, ticks_per_second: u64) -> Option<Cpu> {
+fn times(stat: &str, ticks_per_second: u64) -> Option<CpuTime> {
     // The name of the program is in parentheses, and may contain spaces and parentheses.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split_whitespace().skip(11);
     let mut ms =
         || fields.next()?.parse::<u64>().ok()?.checked_mul(1000)?.checked_div(ticks_per_second);
     let user_ms = ms()?;
-    Some(Cpu { user_ms, system_ms: ms()? })
+    Some(CpuTime { user_ms, system_ms: ms()? })
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn times_follow_the_name_of_the_program() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 1100 12 13 14 15";
-        assert_eq!(times(stat, 100), Some(Cpu { user_ms: 11_000, system_ms: 120 }));
+        assert_eq!(times(stat, 100), Some(CpuTime { user_ms: 11_000, system_ms: 120 }));
         assert_eq!(times(stat, 0), None);
         assert_eq!(times("7 (a) S 1 2", 100), None);
     }

@@ -21,14 +21,14 @@ pub(super) fn node(layers: &Layers<'_>) -> Result<Option<NodeId>, Problem> {
         Some(Some(node)) => Ok(Some(node)),
         Some(None) => {
             let system = rustix::system::uname();
-            of_name(&system.nodename().to_string_lossy()).map(Some)
+            id_of_hostname(&system.nodename().to_string_lossy()).map(Some)
         }
     }
 }
 
 /// Returns the node id for a host name, ignoring the domain. `quorate-0` is node 1, because
 /// ordinals start at 0 and ids at 1.
-fn of_name(name: &str) -> Result<NodeId, Problem> {
+fn id_of_hostname(name: &str) -> Result<NodeId, Problem> {
     let host = name.split('.').next().unwrap_or_default();
     let ordinal = host.rsplit_once('-').map_or("", |(_, ordinal)| ordinal);
     let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
@@ -46,8 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_id_is_the_host_number_plus_one() {
-        let node = |name: &str| of_name(name).ok().map(|NodeId(node)| node);
+    fn the_first_machine_is_node_one() {
+        let node = |name: &str| id_of_hostname(name).ok().map(|NodeId(node)| node);
         assert_eq!(node("quorate-0"), Some(1));
         assert_eq!(node("db-quorate-2"), Some(3));
         assert_eq!(node("quorate-11.quorate.default.svc.cluster.local"), Some(12));
@@ -59,8 +59,8 @@ mod tests {
     }
 
     #[test]
-    fn host_name_without_a_number_is_one_error() {
-        let problem = of_name("laptop").unwrap_err();
+    fn a_name_without_a_number_is_one_clear_error() {
+        let problem = id_of_hostname("laptop").unwrap_err();
         assert_eq!(
             problem.message,
             "--node from-hostname: the host name laptop does not end with - and a number"

@@ -38,13 +38,13 @@ impl Source {
 }
 
 /// A value, with the name of its setting and its layer.
-struct Given {
+struct SettingValue {
     name: &'static str,
     text: String,
     source: Source,
 }
 
-impl fmt::Display for Given {
+impl fmt::Display for SettingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, source, .. } = self;
         match source {
@@ -55,21 +55,21 @@ impl fmt::Display for Given {
     }
 }
 
-impl Given {
+impl SettingValue {
     fn parse<T>(
         &self,
         what: impl fmt::Display,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<T, Problem> {
-        parse(&self.text).ok_or_else(|| self.refused(what, &self.text))
+        parse(&self.text).ok_or_else(|| self.refuse(what, &self.text))
     }
 
     fn number<T: TryFrom<u64>>(&self, limits: Number) -> Result<T, Problem> {
         let number = limits.parse(&self.text);
-        number.ok_or_else(|| self.refused(limits, &limits.got(&self.text)))
+        number.ok_or_else(|| self.refuse(limits, &limits.got(&self.text)))
     }
 
-    fn refused(&self, what: impl fmt::Display, got: &str) -> Problem {
+    fn refuse(&self, what: impl fmt::Display, got: &str) -> Problem {
         let hint = "'quorate help start' describes the flag, variable or key of this name";
         Problem::usage(format_args!("{self} {}", must_be(what, got))).hint(hint)
     }
@@ -97,8 +97,8 @@ impl<'a> Layers<'a> {
         Ok(layers)
     }
 
-    fn find(&self, name: &'static str) -> Option<Given> {
-        let given = |text: String, source| Given { name, text, source };
+    fn find(&self, name: &'static str) -> Option<SettingValue> {
+        let given = |text: String, source| SettingValue { name, text, source };
         if let Some(text) = self.flags.0.get(name) {
             return Some(given(text.clone(), Source::Flag));
         }

@@ -537,7 +537,7 @@ mod tests {
     const HEAD: &str = "\n## All flags\n";
 
     /// Breaks an item of a list into lines of at most 140 characters.
-    fn wrapped(item: &str) -> String {
+    fn wrap_item(item: &str) -> String {
         let mut text = "-".to_owned();
         let mut width = 1;
         for word in item.split(' ') {
@@ -563,7 +563,7 @@ mod tests {
             let default = default.map_or(String::new(), |default| format!(" ({default})"));
             let heading = HEADINGS.iter().find(|(first, _)| first == name);
             let heading = heading.map_or_else(String::new, |(_, text)| format!("\n**{text}**\n\n"));
-            heading + &wrapped(&format!("`--{name} {value}`{default}: {help}"))
+            heading + &wrap_item(&format!("`--{name} {value}`{default}: {help}"))
         };
         let list: String = SETTINGS.iter().filter(|one| !one.is_hidden()).map(item).collect();
         let page = fs::read_to_string(PAGE).unwrap();

@@ -16,14 +16,18 @@ const KEYS: usize = 500;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Acknowledged writes that a node lacks, as pairs of writer and command number.
-pub(crate) type Lost = BTreeSet<(usize, u64)>;
+pub(crate) type LostWrites = BTreeSet<(usize, u64)>;
 
 /// Returns the acknowledged writes that the node at `address` lacks. With `stale`, reads the node's
 /// own state without asking the leader.
-pub(crate) fn missing(address: &str, written: &[Written], stale: bool) -> Result<Lost, Error> {
+pub(crate) fn missing(
+    address: &str,
+    written: &[Written],
+    stale: bool,
+) -> Result<LostWrites, Error> {
     let options = Options { stale_reads: stale, ..Options::default() };
     let mut client = Client::new(&[address], options);
-    let mut lost = Lost::new();
+    let mut lost = LostWrites::new();
     for writer in written {
         for numbers in writer.acknowledged.chunks(KEYS) {
             let pairs: Vec<_> =

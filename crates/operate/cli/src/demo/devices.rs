@@ -26,7 +26,7 @@ use quorate_net::device::interpreter;
 use quorate_testbed::{interrupt, network};
 use serde::Serialize;
 
-use super::{Demo, DemoArgs, PATIENCE, PAUSE, Plane, Service, compare, ending, failed};
+use super::{Demo, DemoArgs, PATIENCE, PAUSE, Plane, Service, compare, failed, format_result};
 use crate::{
     output::{Exit, Output, Problem, progress},
     signals,
@@ -89,7 +89,7 @@ impl Outcome {
         if let Some(digest) = &self.digest {
             rows.push(("equal contents", digest.clone()));
         }
-        ending(rows, &[], None, self.lost, Service::Kv)
+        format_result(rows, &[], None, self.lost, Service::Kv)
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
         let hint = refused.hint();
         Problem::new(Exit::Failed, "device", refused).hint(hint)
     })?;
-    let mut entered = enter(args)?;
+    let mut entered = enter_namespaces(args)?;
     let first = || INTERRUPTED.store(true, Ordering::SeqCst);
     // A second signal ends the demo immediately, but still cleans up.
     signals::on_first_then_end(first, interrupt::clean_up)?;
@@ -120,12 +120,12 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
         output.result(&outcome, || outcome.human());
         outcome.lost
     });
-    demo.judge(shown)
+    demo.exit_code(shown)
 }
 
 /// Opens the page's listener, then re-executes this process in new namespaces where possible. The
 /// listener stays in the original namespace, where browsers can reach it.
-fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
+fn enter_namespaces(args: &DemoArgs) -> Result<Entered, Problem> {
     if network::is_inside() {
         let listener = io::stdin().as_fd().try_clone_to_owned();
         let listener = listener.map(TcpListener::from);
@@ -159,13 +159,13 @@ impl Demo {
         entered: Entered,
         parts: Parts,
     ) -> Result<Outcome, Problem> {
-        self.wait_until_up("three writers begin")?;
+        self.wait_until_serving("three writers begin")?;
         if let Some(why) = &entered.why_not {
-            self.say(&format!("no programs in the kernel: {why}"));
+            self.print_line(&format!("no programs in the kernel: {why}"));
         }
         // The node with simulated hardware leads first if possible.
         let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
-        let _ = self.hand_over(leader, BOX);
+        let _ = self.transfer_leadership(leader, BOX);
         let from = |node: usize| {
             let mut addresses = self.clients.clone();
             addresses.rotate_left(node);
@@ -177,19 +177,20 @@ impl Demo {
             &parts,
             entered.why_not.clone(),
             self.clients.clone(),
-            Arc::clone(&load.seen),
+            Arc::clone(&load.observations),
             acts,
         ));
         board.watch(self.admins.clone());
-        board.say(Kind::Note, "three nodes are up; three clients write");
+        board.add_event(Kind::Note, "three nodes are up; three clients write");
         let address = entered.listener.local_addr();
         let address = address.map_err(|error| Problem::io("find the page's address", &error))?;
         page::serve(entered.listener, HTML, Arc::clone(&board))
             .map_err(|error| Problem::io("serve the page", &error))?;
-        self.say_where(args, &address.to_string());
+        self.print_address(args, &address.to_string());
         let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        let mut play = Play { demo: self, parts, board: Arc::clone(&board), load, longest: None };
-        play.until(until, &asked)?;
+        let mut play =
+            RunningDemo { demo: self, parts, board: Arc::clone(&board), load, longest: None };
+        play.run_until(until, &asked)?;
         let outcome = play.finish();
         board.end(LAST_LOOK);
         outcome
@@ -197,7 +198,7 @@ impl Demo {
 
     /// Requests that the leader hand over leadership to another node. Returns the reason if it
     /// refuses.
-    fn hand_over(&self, leader: u32, to: u32) -> Result<(), String> {
+    fn transfer_leadership(&self, leader: u32, to: u32) -> Result<(), String> {
         if leader == to {
             return Ok(());
         }
@@ -210,8 +211,8 @@ impl Demo {
         done.map(drop).map_err(|refusal| refusal.message)
     }
 
-    fn say_where(&self, args: &DemoArgs, address: &str) {
-        self.say("the page is served; nothing is opened by itself");
+    fn print_address(&self, args: &DemoArgs, address: &str) {
+        self.print_line("the page is served; nothing is opened by itself");
         progress(&format!("\n  open    http://{address}/"));
         if let Some((_, port)) = address.rsplit_once(':') {
             progress(&format!(
@@ -227,7 +228,7 @@ impl Demo {
 }
 
 /// A demo in progress, with its nodes running and its clients connected.
-struct Play<'a> {
+struct RunningDemo<'a> {
     demo: &'a mut Demo,
     parts: Parts,
     board: Arc<Board>,
@@ -235,35 +236,38 @@ struct Play<'a> {
     longest: Option<Duration>,
 }
 
-impl Play<'_> {
+impl RunningDemo<'_> {
     /// Executes the actions requested by the buttons until the deadline or an interrupt.
-    fn until(&mut self, until: Option<Instant>, asked: &Receiver<Act>) -> Result<(), Problem> {
+    fn run_until(&mut self, until: Option<Instant>, asked: &Receiver<Act>) -> Result<(), Problem> {
         loop {
             let over = until.is_some_and(|until| Instant::now() >= until);
             if over || INTERRUPTED.load(Ordering::SeqCst) {
                 return Ok(());
             }
             match asked.recv_timeout(PAUSE) {
-                Ok(act) => self.act(act),
+                Ok(act) => self.run_action(act),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            if let Some(pause) = self.load.seen.stood_still() {
+            if let Some(pause) = self.load.observations.stood_still() {
                 self.longest = self.longest.max(Some(pause));
-                self.tell(Kind::Note, &format!("writes went on {} ms later", pause.as_millis()));
+                self.show_event(
+                    Kind::Note,
+                    &format!("writes went on {} ms later", pause.as_millis()),
+                );
             }
-            self.look_for_ends()?;
+            self.report_ended_processes()?;
         }
     }
 
     /// Shows an event on the page and the terminal.
-    fn tell(&self, kind: Kind, text: &str) {
-        self.demo.say(text);
-        self.board.say(kind, text);
+    fn show_event(&self, kind: Kind, text: &str) {
+        self.demo.print_line(text);
+        self.board.add_event(kind, text);
     }
 
-    fn act(&mut self, act: Act) {
-        let (doing, done) = words(act);
+    fn run_action(&mut self, act: Act) {
+        let (doing, done) = describe_action(act);
         self.board.stage().busy = Some(doing.clone());
         let result = self.carry_out(act);
         let works = self.parts.works();
@@ -271,17 +275,17 @@ impl Play<'_> {
         (stage.works, stage.busy) = (works, None);
         drop(stage);
         match result {
-            Ok(Some(kind)) => self.tell(kind, &done),
+            Ok(Some(kind)) => self.show_event(kind, &done),
             // The button was pressed twice.
             Ok(None) => {}
-            Err(why) => self.tell(Kind::Note, &format!("{doing}: {why}")),
+            Err(why) => self.show_event(Kind::Note, &format!("{doing}: {why}")),
         }
     }
 
     /// Executes an action and returns the kind of its event, or `None` if there is nothing to do.
     fn carry_out(&mut self, act: Act) -> Result<Option<Kind>, String> {
         let (parts, nodes) = (&mut self.parts, &mut self.demo.nodes);
-        let seen = &self.load.seen;
+        let seen = &self.load.observations;
         match act {
             Act::Fail(part, node) if parts.obstacle(part, node, true).is_some() => Ok(None),
             Act::Restore(part, node) if parts.obstacle(part, node, false).is_some() => Ok(None),
@@ -294,7 +298,7 @@ impl Play<'_> {
             Act::Restore(part, node) => {
                 let restored = parts.restore(nodes, part, node);
                 restored.map_err(|error| error.to_string())?;
-                seen.go_home();
+                seen.return_to_first_nodes();
                 Ok(Some(Kind::Restore))
             }
             Act::Lead(node) => {
@@ -302,14 +306,14 @@ impl Play<'_> {
                     return Err("no leader now".to_owned());
                 };
                 let demo = &*self.demo;
-                seen.while_failing(|| demo.hand_over(leader, node))?;
+                seen.while_failing(|| demo.transfer_leadership(leader, node))?;
                 Ok(Some(Kind::Note))
             }
         }
     }
 
     /// Reports every node whose process ended unexpectedly, with its last log lines.
-    fn look_for_ends(&mut self) -> Result<(), Problem> {
+    fn report_ended_processes(&mut self) -> Result<(), Problem> {
         for (node, works) in parts::ALL.into_iter().zip(self.parts.works()) {
             let Ok(process) = self.demo.nodes.node(node) else {
                 continue;
@@ -318,9 +322,12 @@ impl Play<'_> {
             let ended = ended.map_err(|error| Problem::io("look at a node", &error))?;
             if let Some(status) = ended.filter(|_| works.node) {
                 let said = process.last_words();
-                self.parts.ended(node);
+                self.parts.record_ended(node);
                 self.board.stage().works = self.parts.works();
-                self.tell(Kind::Fail, &format!("node {node} ended by itself, {status}: {said}"));
+                self.show_event(
+                    Kind::Fail,
+                    &format!("node {node} ended by itself, {status}: {said}"),
+                );
             }
         }
         Ok(())
@@ -329,22 +336,23 @@ impl Play<'_> {
     /// Restores all parts, stops the clients, and compares the acknowledged writes with every node.
     fn finish(mut self) -> Result<Outcome, Problem> {
         self.board.stage().phase = Phase::Ending;
-        self.tell(Kind::Note, "the end: everything is restored, and all nodes are compared");
+        self.show_event(Kind::Note, "the end: everything is restored, and all nodes are compared");
         let restored = self.parts.restore_all(&mut self.demo.nodes);
         restored.map_err(|error| failed(format_args!("a part did not come back: {error}")))?;
         self.board.stage().works = self.parts.works();
         let (longest, board, demo) = (self.longest, self.board, self.demo);
         let seen = self.load.finish();
         let leader = demo.caught_up()?;
-        let mut lost = seen.lost();
+        let mut lost = seen.lost_reads();
         for client in &demo.clients {
             for stale in [false, true] {
-                lost += seen.missing(client, stale).map_err(super::unanswered)?;
+                lost += seen.missing(client, stale).map_err(super::client_failed)?;
             }
         }
-        let digest = compare::common_digest(&demo.clients, PATIENCE).map_err(super::unanswered)?;
+        let digest =
+            compare::common_digest(&demo.clients, PATIENCE).map_err(super::client_failed)?;
         if digest.is_none() {
-            return Err(super::differ());
+            return Err(super::nodes_differ());
         }
         let mut devices = Vec::new();
         demo.wait_for("devices", |cluster| {
@@ -359,7 +367,7 @@ impl Play<'_> {
         (stage.phase, stage.lost_at_end) = (Phase::Over, Some(lost));
         let failures = stage.failures;
         drop(stage);
-        board.say(Kind::Note, &format!("all nodes are equal; lost: {lost}"));
+        board.add_event(Kind::Note, &format!("all nodes are equal; lost: {lost}"));
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Ok(Outcome {
             acknowledged: seen.acknowledged(),
@@ -376,7 +384,7 @@ impl Play<'_> {
 }
 
 /// Returns two descriptions of an action: one while it runs and one for when it has finished.
-fn words(act: Act) -> (String, String) {
+fn describe_action(act: Act) -> (String, String) {
     match act {
         Act::Fail(Part::Node, node) => {
             (format!("killing node {node}"), format!("killed node {node} (SIGKILL)"))

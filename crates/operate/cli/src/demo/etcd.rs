@@ -16,7 +16,7 @@ mod with {
 
     use crate::{
         demo::{
-            compare::Lost,
+            compare::LostWrites,
             load::{DEADLINE, OPEN, Shared, Written},
         },
         output::{Exit, Problem},
@@ -61,13 +61,13 @@ mod with {
         done
     }
 
-    fn unanswered(error: impl fmt::Display) -> Problem {
+    fn client_failed(error: impl fmt::Display) -> Problem {
         let what = format_args!("a node did not answer: {error}");
         Problem::new(Exit::Unreachable, "no_answer", what)
     }
 
-    fn one(address: &String) -> Result<Client, Problem> {
-        Client::new(std::slice::from_ref(address), DEADLINE).map_err(unanswered)
+    fn connect_client(address: &String) -> Result<Client, Problem> {
+        Client::new(std::slice::from_ref(address), DEADLINE).map_err(client_failed)
     }
 
     /// Returns the acknowledged writes that the node at `address` lacks. With `stale`, reads the
@@ -76,14 +76,14 @@ mod with {
         address: &String,
         written: &[Written],
         stale: bool,
-    ) -> Result<Lost, Problem> {
-        let client = one(address)?;
-        let mut lost = Lost::new();
+    ) -> Result<LostWrites, Problem> {
+        let client = connect_client(address)?;
+        let mut lost = LostWrites::new();
         for writer in written {
             for numbers in writer.acknowledged.chunks(KEYS) {
                 let pairs = numbers.iter().map(|number| Written::pair(writer.writer, *number));
                 let (keys, values): (Vec<_>, Vec<_>) = pairs.unzip();
-                let found = client.get_all(&keys, stale).map_err(unanswered)?;
+                let found = client.get_all(&keys, stale).map_err(client_failed)?;
                 for (at, (number, value)) in numbers.iter().zip(&values).enumerate() {
                     let there = found.get(at).and_then(Option::as_deref);
                     if there != Some(value.as_bytes()) {
@@ -101,10 +101,10 @@ mod with {
         patience: Duration,
     ) -> Result<Option<String>, Problem> {
         let until = Instant::now() + patience;
-        let clients = addresses.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        let clients = addresses.iter().map(connect_client).collect::<Result<Vec<_>, _>>()?;
         let mut at = 0;
         for client in &clients {
-            at = client.hash(0).map_err(unanswered)?.1.max(at);
+            at = client.hash(0).map_err(client_failed)?.1.max(at);
         }
         let mut hashes = Vec::new();
         for client in &clients {
@@ -113,7 +113,7 @@ mod with {
                     Ok((hash, _)) => break hash,
                     // The node has not reached the revision yet.
                     Err(_) if Instant::now() < until => thread::sleep(PAUSE),
-                    Err(status) => return Err(unanswered(status)),
+                    Err(status) => return Err(client_failed(status)),
                 }
             });
         }
@@ -129,7 +129,7 @@ mod without {
 
     use crate::{
         demo::{
-            compare::Lost,
+            compare::LostWrites,
             load::{Shared, Written},
         },
         output::{Exit, Problem},

@@ -26,7 +26,7 @@ pub(super) struct Devices {
 }
 
 /// Re-executes the process in new namespaces. Returns only inside them, or on an error.
-pub(super) fn enter() -> Result<(), Problem> {
+pub(super) fn enter_namespaces() -> Result<(), Problem> {
     if network::is_inside() {
         return Ok(());
     }
@@ -47,22 +47,22 @@ pub(super) fn cluster(program: &Path, folder: &Path, nodes: u32) -> io::Result<V
     Network::new(nodes)?.specs(program, folder, nodes, &FLAGS)
 }
 
-fn all(cluster: &ClusterView) -> impl Iterator<Item = (bool, &DeviceView)> {
+fn all_devices(cluster: &ClusterView) -> impl Iterator<Item = (bool, &DeviceView)> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     views.filter_map(|view| Some((cluster.leader == Some(view.node), view.device.as_ref()?)))
 }
 
 /// Returns the description of the leader's device, once that device assigns slots.
 pub(super) fn device(cluster: &ClusterView) -> Option<String> {
-    let (_, device) = all(cluster).find(|(leads, _)| *leads)?;
+    let (_, device) = all_devices(cluster).find(|(leads, _)| *leads)?;
     device.gives_from.map(|_| device.name.clone())
 }
 
 /// Returns the work done by the devices, or `None` until the leader's device is known.
 pub(super) fn devices(cluster: &ClusterView) -> Option<Devices> {
-    let (_, leaders) = all(cluster).find(|(leads, _)| *leads)?;
+    let (_, leaders) = all_devices(cluster).find(|(leads, _)| *leads)?;
     Some(Devices {
         name: leaders.name.clone(),
-        votes: all(cluster).map(|(_, device)| device.votes).max()?,
+        votes: all_devices(cluster).map(|(_, device)| device.votes).max()?,
     })
 }

@@ -52,8 +52,8 @@ pub(crate) struct Shared {
     /// Time at which the kill began, in microseconds since the start.
     killed_us: AtomicU64,
     /// Time at which the leader was certainly dead, in microseconds since the start. 0 until then.
-    gone_us: AtomicU64,
-    /// Time of the first acknowledgement of a command sent after `gone_us`, in microseconds since
+    leader_dead_us: AtomicU64,
+    /// Time of the first acknowledgement of a command sent after `leader_dead_us`, in microseconds since
     /// the start.
     first_us: AtomicU64,
 }
@@ -66,7 +66,7 @@ impl Load {
             acknowledged: AtomicU64::new(0),
             started: Instant::now(),
             killed_us: AtomicU64::new(0),
-            gone_us: AtomicU64::new(0),
+            leader_dead_us: AtomicU64::new(0),
             first_us: AtomicU64::new(u64::MAX),
         });
         let writers = addresses.into_iter().enumerate().map(|(writer, addresses)| {
@@ -85,7 +85,7 @@ impl Load {
     pub(crate) fn kill<T>(&self, kill: impl FnOnce() -> T) -> T {
         self.shared.killed_us.store(self.shared.now_us(), Ordering::SeqCst);
         let result = kill();
-        self.shared.gone_us.store(self.shared.now_us(), Ordering::SeqCst);
+        self.shared.leader_dead_us.store(self.shared.now_us(), Ordering::SeqCst);
         result
     }
 
@@ -118,7 +118,7 @@ impl Shared {
     /// Records the acknowledgement of a write sent at `sent_us`.
     pub(super) fn acknowledge(&self, sent_us: u64) {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);
-        let gone = self.gone_us.load(Ordering::SeqCst);
+        let gone = self.leader_dead_us.load(Ordering::SeqCst);
         if gone > 0 && sent_us > gone {
             self.first_us.fetch_min(self.now_us(), Ordering::SeqCst);
         }

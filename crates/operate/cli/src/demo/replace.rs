@@ -12,7 +12,8 @@ use quorate_testbed::replace::{self, Replaced, Step};
 use serde::Serialize;
 
 use super::{
-    Demo, DemoArgs, Kept, NODES, Service, THROUGH_ALL, addresses_of_writers, ending, failed,
+    Demo, DemoArgs, KeptNode, NODES, Service, THROUGH_ALL, addresses_of_writers, failed,
+    format_result,
     load::{self, Load},
 };
 use crate::output::{Problem, progress};
@@ -38,7 +39,7 @@ pub(super) struct Outcome {
     median: u64,
     leader: u32,
     digest: Option<String>,
-    nodes: Vec<Kept>,
+    nodes: Vec<KeptNode>,
     folder: Option<PathBuf>,
 }
 
@@ -71,13 +72,13 @@ impl Outcome {
         if let Some(digest) = &self.digest {
             rows.push(("equal contents", digest.clone()));
         }
-        ending(rows, &self.nodes, self.folder.as_deref(), self.lost, Service::Kv)
+        format_result(rows, &self.nodes, self.folder.as_deref(), self.lost, Service::Kv)
     }
 }
 
 impl Demo {
     pub(super) fn replace(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
-        self.wait_until_up(THROUGH_ALL)?;
+        self.wait_until_serving(THROUGH_ALL)?;
         let newcomers = replace::newcomers(&self.nodes, &self.program, NODES as usize, &[]);
         let mut newcomers = newcomers.map_err(|error| Problem::io("choose ports", &error))?;
         for spec in &mut newcomers {
@@ -93,7 +94,7 @@ impl Demo {
             thread::sleep(third);
             let (program, started) = (&self.program, self.started);
             let replaced = replace::all(&mut self.nodes, program, newcomers, &mut |_, step| {
-                say(started, &step.to_string());
+                print_line(started, &step.to_string());
                 if let Step::Replaced(Replaced { old, new, eras }) = *step {
                     exchanged.push(Exchanged { old, new, eras });
                 }
@@ -105,10 +106,10 @@ impl Demo {
         });
         replaced.map_err(|error| failed(format_args!("a node was not replaced: {error}")))?;
         let written = load.finish();
-        self.look_up();
+        self.look_up_clients();
         let leader = self.caught_up()?;
         let (lost, digest) = self.compare(&written)?;
-        let (nodes, folder) = self.keep();
+        let (nodes, folder) = self.detach_nodes();
         let acknowledged = written.iter().map(|one| one.acknowledged.len() as u64);
         let (sent, acknowledged) =
             (written.iter().map(|writer| writer.written).sum(), acknowledged.sum());
@@ -129,7 +130,7 @@ impl Demo {
     }
 }
 
-fn say(started: Instant, text: &str) {
+fn print_line(started: Instant, text: &str) {
     let seconds = started.elapsed().as_secs_f64();
     progress(&format!("{seconds:5.1} s  {text}"));
 }
@@ -148,7 +149,7 @@ fn draw(load: &Load, started: Instant, stop: &AtomicBool) -> Vec<u64> {
             let last = &windows[windows.len() - DRAWN..];
             let mean = last.iter().sum::<u64>() / DRAWN as u64;
             most = most.max(mean);
-            say(started, &bar(mean, most));
+            print_line(started, &bar(mean, most));
         }
     }
     windows

@@ -21,7 +21,7 @@ use quorate_client::stream::{Error, How, Options, StreamReader, StreamWriter, Wa
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 
-use super::{Demo, DemoArgs, Kept, PAUSE, Service, ending};
+use super::{Demo, DemoArgs, KeptNode, PAUSE, Service, format_result};
 use crate::{output::Problem, stream::problem};
 
 /// Name of the stream.
@@ -46,7 +46,7 @@ pub(super) struct Outcome {
     reconnects: u64,
     leader: u32,
     compared: Vec<Compared>,
-    nodes: Vec<Kept>,
+    nodes: Vec<KeptNode>,
     folder: Option<PathBuf>,
 }
 
@@ -78,7 +78,8 @@ impl Outcome {
             ("leader now", format!("node {}", self.leader)),
             ("equal, byte for byte", format!("nodes {}", equal.join(", "))),
         ];
-        let mut text = ending(rows, &self.nodes, self.folder.as_deref(), self.lost(), Service::Kv);
+        let mut text =
+            format_result(rows, &self.nodes, self.folder.as_deref(), self.lost(), Service::Kv);
         if let Some(node) = self.nodes.first() {
             let read = format!("quorate stream cat {NAME} --stream {}", node.stream);
             text = text.replacen("  stop:", &format!("  read:    {read}\n  stop:"), 1);
@@ -94,7 +95,7 @@ impl Demo {
             None => self.make_file()?,
         };
         let (mut file, length) = open(&path)?;
-        self.wait_until_up(&format!("putting {} into stream {NAME}", size(length)))?;
+        self.wait_until_serving(&format!("putting {} into stream {NAME}", size(length)))?;
         let addresses = self.stream_addresses();
         let begun = Instant::now();
         let failed = |error: Error| problem(&error, format_args!("stream {NAME}"));
@@ -119,11 +120,11 @@ impl Demo {
         over.store(true, Ordering::SeqCst);
         drop(drawing);
         let seconds = begun.elapsed().as_secs_f64();
-        self.say(&format!("all {} are durable", size(end)));
+        self.print_line(&format!("all {} are durable", size(end)));
         let failover = failover.join().ok();
         let leader = self.caught_up()?;
         let compared = self.compare_streams(&path)?;
-        let (nodes, folder) = self.keep();
+        let (nodes, folder) = self.detach_nodes();
         Ok(Outcome {
             bytes: end,
             seconds,
@@ -174,7 +175,7 @@ impl Demo {
             let (equal, had) =
                 found.map_err(|error| Problem::io("compare a node with the file", &error))?;
             let node = node.ready.node;
-            self.say(&format!("node {node}: {} equal", size(equal)));
+            self.print_line(&format!("node {node}: {} equal", size(equal)));
             compared.push(Compared { node, equal, lost: length.max(had) - equal });
         }
         Ok(compared)
@@ -258,7 +259,9 @@ impl Drawing {
             let mut told = Progress::start();
             while !stopped.load(Ordering::SeqCst) {
                 thread::sleep(PAUSE);
-                told.report(|| how_far(started.elapsed(), watch.progress().durable, length));
+                told.report(|| {
+                    progress_report(started.elapsed(), watch.progress().durable, length)
+                });
             }
         });
         Self { stop, thread: Some(thread) }
@@ -274,7 +277,7 @@ impl Drop for Drawing {
     }
 }
 
-fn how_far(after: Duration, durable: u64, length: u64) -> ProgressReport {
+fn progress_report(after: Duration, durable: u64, length: u64) -> ProgressReport {
     let seconds = after.as_secs_f64();
     let durable_bytes = format_args!("{} durable", size(durable));
     ProgressReport::share(format_args!("{seconds:5.1} s  "), (durable, length), durable_bytes)
@@ -286,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_share_is_that_of_durable_bytes() {
-        let shown = how_far(Duration::from_millis(2500), 32 << 20, 64 << 20);
+        let shown = progress_report(Duration::from_millis(2500), 32 << 20, 64 << 20);
         let expected = ProgressReport::share("  2.5 s  ", (32 << 20, 64 << 20), "32 MiB durable");
         assert_eq!(shown, expected);
     }

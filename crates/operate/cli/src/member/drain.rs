@@ -12,7 +12,7 @@ use quorate_admin::{
 };
 use serde::Serialize;
 
-use super::group::{Group, Responses, refused};
+use super::group::{Group, Responses, refusal_problem};
 use crate::output::{self, Exit, Problem};
 
 /// Timeout for a transfer request, longer than the node's own, so that the node reports the error.
@@ -67,7 +67,10 @@ pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drain
         return Ok(Drained { node, leader: seen.leader(), priority_was, dry_run });
     }
     if priority_was.is_some() {
-        group.ask(&MembersRequest { priority: Some((node, 0)), ..MembersRequest::default() })?;
+        group.send_request(&MembersRequest {
+            priority: Some((node, 0)),
+            ..MembersRequest::default()
+        })?;
     }
     let leader = move_away(group, node)?;
     Ok(Drained { node, leader: Some(leader), priority_was, dry_run })
@@ -98,7 +101,9 @@ fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
                 Some(_) => match transfer(&seen, node) {
                     Ok(leader) if leader != node => return Ok(leader),
                     Ok(_) => {}
-                    Err(why) if why.code == "no_target" || is_for_rights(&why) => return Err(why),
+                    Err(why) if why.code == "no_target" || is_permission_error(&why) => {
+                        return Err(why);
+                    }
                     Err(why) => problem = why,
                 },
                 None => {}
@@ -112,12 +117,12 @@ fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
 }
 
 /// Returns whether a node refused a request because the caller lacks a role.
-fn is_for_rights(why: &Problem) -> bool {
+fn is_permission_error(why: &Problem) -> bool {
     (why.exit, why.code) == (Exit::Failed, "refused")
 }
 
 fn transfer(seen: &Responses, node: u32) -> Result<u32, Problem> {
-    let place = seen.admin_of(node).ok_or_else(|| {
+    let place = seen.admin_address_of(node).ok_or_else(|| {
         let what = format!("the admin address of node {node} is not known");
         Problem::new(Exit::Unreachable, "unreachable", what).hint("give it with --admin")
     })?;
@@ -127,7 +132,7 @@ fn transfer(seen: &Responses, node: u32) -> Result<u32, Problem> {
     let transferred: Result<Transferred, _> = response.json();
     match transferred {
         Ok(transferred) => Ok(transferred.leader),
-        Err(refusal) => Err(refused(response.status, &refusal)),
+        Err(refusal) => Err(refusal_problem(response.status, &refusal)),
     }
 }
 

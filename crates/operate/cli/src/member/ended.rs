@@ -10,7 +10,7 @@ use super::group::Group;
 
 /// Result of a membership plan, or its state if it has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Ended {
+pub(super) struct PlanOutcome {
     /// Outcome: `reached`, `nothing_to_do` or `planned`.
     pub(super) result: &'static str,
     /// Number of the plan, if there is one.
@@ -34,7 +34,7 @@ pub(super) struct EraView {
     pub(super) weights: Option<Vec<WeightView>>,
 }
 
-impl Ended {
+impl PlanOutcome {
     /// Creates the result of a request that requires no change.
     pub(super) fn nothing_to_do(group: &mut Group) -> Result<Self, NoResponse> {
         let era = group.poll_leader()?.newest().era;

@@ -54,11 +54,11 @@ pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
         }
         let request =
             MembersRequest { raise: true, dry_run: args.dry_run, ..MembersRequest::default() };
-        let asked = Group::new(&args.place.admin).ask(&request)?;
+        let asked = Group::new(&args.place.admin).send_request(&request)?;
         raised = asked == MembersOutcome::Done;
     }
     let cluster = query_cluster(&args.place.admin)?;
-    let shown = Shown::of(&cluster, raised)?;
+    let shown = Shown::from_cluster(&cluster, raised)?;
     output.result(&shown, || shown.to_string());
     Ok(Exit::Done)
 }
@@ -86,7 +86,7 @@ fn confirm() -> Result<(), Problem> {
 impl Shown {
     /// Creates the output from the leader's view, which includes the reasons that block the next
     /// level. Without a leader, uses the view of the node that has applied most.
-    fn of(cluster: &ClusterView, raised: bool) -> Result<Self, Problem> {
+    fn from_cluster(cluster: &ClusterView, raised: bool) -> Result<Self, Problem> {
         let views = || cluster.nodes.iter().filter_map(Answer::view);
         let leader = views().find(|view| Some(view.node) == cluster.leader);
         let view = leader

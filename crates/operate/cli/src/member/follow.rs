@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    ended::{Ended, EraView},
+    ended::{EraView, PlanOutcome},
     group::{Group, Responses},
     show,
 };
@@ -53,21 +53,21 @@ impl Follower {
     }
 
     /// Follows the plan until it ends. `request` is the request that created the plan.
-    pub(super) fn follow(
+    pub(super) fn follow_plan(
         &mut self,
         group: &mut Group,
         request: &MembersRequest,
-    ) -> Result<Ended, Problem> {
-        let mut patience = Patience::new();
+    ) -> Result<PlanOutcome, Problem> {
+        let mut patience = ResponseTimeout::new();
         loop {
-            if let Some(seen) = patience.take(group.poll_leader())? {
+            if let Some(seen) = patience.handle_poll(group.poll_leader())? {
                 let view = seen.newest();
-                self.tell(view);
+                self.print_progress(view);
                 match state(view, self.plan) {
                     State::Open => {}
-                    State::Reached => return Ok(self.reached(view.era)),
+                    State::Reached => return Ok(self.plan_reached(view.era)),
                     State::Cancelled => return Err(self.cancelled(view)),
-                    State::Passed => return self.passed(group, request),
+                    State::Passed => return self.judge_later_plan(group, request),
                 }
             }
             thread::sleep(PAUSE);
@@ -75,7 +75,7 @@ impl Follower {
     }
 
     /// Prints the new eras, and the condition that the plan is waiting for.
-    fn tell(&mut self, view: &MembersView) {
+    fn print_progress(&mut self, view: &MembersView) {
         for era in self.new_eras(view) {
             if !self.output.json {
                 output::print(&show::era(&era));
@@ -110,8 +110,8 @@ impl Follower {
         (told + 1..=view.era).map(|era| EraView { era, weights: weights(era) }).collect()
     }
 
-    fn reached(&mut self, era: u64) -> Ended {
-        Ended {
+    fn plan_reached(&mut self, era: u64) -> PlanOutcome {
+        PlanOutcome {
             result: "reached",
             plan: Some(self.plan),
             steps: std::mem::take(&mut self.steps),
@@ -133,11 +133,15 @@ impl Follower {
 
     /// Determines the result after a later plan has superseded this one. A dry run of `request`
     /// shows whether the plan's goal was reached.
-    fn passed(&mut self, group: &mut Group, request: &MembersRequest) -> Result<Ended, Problem> {
+    fn judge_later_plan(
+        &mut self,
+        group: &mut Group,
+        request: &MembersRequest,
+    ) -> Result<PlanOutcome, Problem> {
         let again = MembersRequest { dry_run: true, ..request.clone() };
-        if matches!(group.ask(&again), Ok(MembersOutcome::NothingToDo)) {
+        if matches!(group.send_request(&again), Ok(MembersOutcome::NothingToDo)) {
             let era = group.poll_leader()?.newest().era;
-            return Ok(self.reached(era));
+            return Ok(self.plan_reached(era));
         }
         let what = "the change ended and another one followed; its outcome is unknown";
         Err(Problem::new(Exit::Failed, "unknown_outcome", what)
@@ -158,16 +162,16 @@ fn state(view: &MembersView, plan: u64) -> State {
 
 /// [era-9] Waits until the removed node may be switched off. A later plan also settles the changes
 /// of earlier ones.
-pub(super) fn settle(
+pub(super) fn wait_until_removable(
     group: &mut Group,
     plan: Option<u64>,
     node: u32,
     output: Output,
 ) -> Result<bool, Problem> {
-    let mut patience = Patience::new();
+    let mut patience = ResponseTimeout::new();
     let mut told = false;
     loop {
-        if let Some(seen) = patience.take(group.poll_leader())? {
+        if let Some(seen) = patience.handle_poll(group.poll_leader())? {
             let last = seen.newest().last;
             let ours = last.filter(|last| plan.is_none_or(|plan| last.id >= plan));
             match ours {
@@ -188,24 +192,27 @@ pub(super) fn settle(
 
 /// Time limit for polls to which no node responds.
 #[derive(Debug)]
-struct Patience {
-    heard: Instant,
+struct ResponseTimeout {
+    last_response: Instant,
 }
 
-impl Patience {
+impl ResponseTimeout {
     fn new() -> Self {
-        Self { heard: Instant::now() }
+        Self { last_response: Instant::now() }
     }
 
     /// Handles the result of a poll. Returns `None` if no node responds at the moment, and an error
     /// once the time limit is exceeded.
-    fn take(&mut self, seen: Result<Responses, NoResponse>) -> Result<Option<Responses>, Problem> {
+    fn handle_poll(
+        &mut self,
+        seen: Result<Responses, NoResponse>,
+    ) -> Result<Option<Responses>, Problem> {
         match seen {
             Ok(seen) => {
-                self.heard = Instant::now();
+                self.last_response = Instant::now();
                 Ok(Some(seen))
             }
-            Err(silent) if self.heard.elapsed() > SILENCE => {
+            Err(silent) if self.last_response.elapsed() > SILENCE => {
                 let problem = Problem::from(silent);
                 Err(problem.hint("the change continues without this command; run it again later to see the result"))
             }
@@ -269,18 +276,18 @@ mod tests {
         let steps = vec![step(&[2, 1]), step(&[2, 2]), step(&[1, 1])];
         let output = Output { json: true };
         let mut follower = Follower::new(50, steps.clone(), 4, output);
-        follower.tell(&view(4, &[1, 1], Some(50), None));
+        follower.print_progress(&view(4, &[1, 1], Some(50), None));
         assert_eq!(follower.eras, []);
-        follower.tell(&view(5, &[2, 1], Some(50), None));
-        follower.tell(&view(7, &[1, 1], None, Some((50, true))));
-        follower.tell(&view(7, &[1, 1], None, Some((50, true))));
+        follower.print_progress(&view(5, &[2, 1], Some(50), None));
+        follower.print_progress(&view(7, &[1, 1], None, Some((50, true))));
+        follower.print_progress(&view(7, &[1, 1], None, Some((50, true))));
         let numbers: Vec<u64> = follower.eras.iter().map(|era| era.era).collect();
         assert_eq!(numbers, [5, 6, 7]);
         let weights = |at: usize| follower.eras[at].weights.clone();
         assert_eq!(weights(1), Some(steps[1].weights.clone()));
         // A new leader took different steps.
         let mut follower = Follower::new(50, steps, 4, output);
-        follower.tell(&view(6, &[3, 1], Some(50), None));
+        follower.print_progress(&view(6, &[3, 1], Some(50), None));
         assert_eq!(follower.eras[0].weights, None);
         assert!(follower.eras[1].weights.is_some());
     }

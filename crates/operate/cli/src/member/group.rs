@@ -17,7 +17,7 @@ use clap::Args;
 use crate::{
     addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Problem},
-    reporting::waiting,
+    reporting::report_waiting,
 };
 
 /// Timeout for a request for the member list.
@@ -46,11 +46,11 @@ pub(crate) struct Where {
 #[derive(Debug)]
 pub(super) struct Group {
     /// Admin addresses, beginning with those given by the user.
-    places: Vec<String>,
+    addresses: Vec<String>,
     /// Id of the cluster that responded first. Responses from other clusters are ignored.
     cluster: Option<String>,
     /// Admin address of the leader at the last poll.
-    led_at: Option<String>,
+    leader_address: Option<String>,
 }
 
 /// Responses of at least one node, with the admin addresses.
@@ -77,7 +77,7 @@ impl Responses {
     }
 
     /// Returns the admin address of a node, if known.
-    pub(super) fn admin_of(&self, node: u32) -> Option<String> {
+    pub(super) fn admin_address_of(&self, node: u32) -> Option<String> {
         let own = self.0.iter().find(|(_, view)| view.node == node);
         let told = || {
             let mut views = self.0.iter();
@@ -98,20 +98,24 @@ impl Group {
     pub(super) fn new(given: &[String]) -> Self {
         let mut seen = BTreeSet::new();
         let places = given.iter().filter(|place| seen.insert(*place));
-        Self { places: places.take(PLACES_MAX).cloned().collect(), cluster: None, led_at: None }
+        Self {
+            addresses: places.take(PLACES_MAX).cloned().collect(),
+            cluster: None,
+            leader_address: None,
+        }
     }
 
     /// Returns all admin addresses.
     pub(super) fn admins(&self) -> Vec<String> {
-        self.places.clone()
+        self.addresses.clone()
     }
 
     /// Queries all nodes, including those that the responses list.
     pub(super) fn poll_all(&mut self) -> Result<Responses, NoResponse> {
-        let asked = self.places.len();
-        let (mut seen, mut silent) = self.ask_all(0);
-        if self.places.len() > asked {
-            let (more, reasons) = self.ask_all(asked);
+        let asked = self.addresses.len();
+        let (mut seen, mut silent) = self.query_from(0);
+        if self.addresses.len() > asked {
+            let (more, reasons) = self.query_from(asked);
             seen.extend(more);
             silent.reasons.extend(reasons.reasons);
             silent.refusal = silent.refusal.or(reasons.refusal);
@@ -120,17 +124,19 @@ impl Group {
             return Err(silent);
         }
         let seen = Responses(seen);
-        self.led_at = seen.leader().and_then(|leader| seen.admin_of(leader));
+        self.leader_address = seen.leader().and_then(|leader| seen.admin_address_of(leader));
         Ok(seen)
     }
 
     /// Queries only the leader if it has not changed, else all nodes. Cheap enough for repeated
     /// calls.
     pub(super) fn poll_leader(&mut self) -> Result<Responses, NoResponse> {
-        let leader = self.led_at.clone();
+        let leader = self.leader_address.clone();
         let view = leader.and_then(|place| Some((place.clone(), view(&place).ok()?)));
         match view {
-            Some((place, view)) if self.is_ours(&view) && view.leader == Some(view.node) => {
+            Some((place, view))
+                if self.is_same_cluster(&view) && view.leader == Some(view.node) =>
+            {
                 Ok(Responses(vec![(place, view)]))
             }
             _ => self.poll_all(),
@@ -139,18 +145,18 @@ impl Group {
 
     /// Queries the addresses starting at index `from` in parallel. Adds the addresses that the
     /// responses list.
-    fn ask_all(&mut self, from: usize) -> (Vec<(String, MembersView)>, NoResponse) {
+    fn query_from(&mut self, from: usize) -> (Vec<(String, MembersView)>, NoResponse) {
         let answers: Vec<Result<MembersView, (String, Option<Refusal>)>> = thread::scope(|scope| {
-            let places = self.places[from..].iter();
+            let places = self.addresses[from..].iter();
             let threads: Vec<_> = places.map(|place| scope.spawn(|| view(place))).collect();
             let answers = threads.into_iter().map(|thread| thread.join());
             answers.map(|answer| answer.expect("asking does not panic")).collect()
         });
-        let places: Vec<String> = self.places[from..].to_vec();
+        let places: Vec<String> = self.addresses[from..].to_vec();
         let (mut seen, mut silent) = (Vec::new(), NoResponse::default());
         for (place, answer) in places.into_iter().zip(answers) {
             match answer {
-                Ok(view) if self.is_ours(&view) => seen.push((place, view)),
+                Ok(view) if self.is_same_cluster(&view) => seen.push((place, view)),
                 Ok(view) => {
                     silent.add(format!("{place} belongs to cluster {}", view.cluster), None)
                 }
@@ -159,23 +165,26 @@ impl Group {
         }
         let seen = Responses(seen);
         for place in seen.admins() {
-            if self.places.len() < PLACES_MAX && !self.places.contains(place) {
-                self.places.push(place.clone());
+            if self.addresses.len() < PLACES_MAX && !self.addresses.contains(place) {
+                self.addresses.push(place.clone());
             }
         }
         (seen.0, silent)
     }
 
-    fn is_ours(&mut self, view: &MembersView) -> bool {
+    fn is_same_cluster(&mut self, view: &MembersView) -> bool {
         *self.cluster.get_or_insert_with(|| view.cluster.clone()) == view.cluster
     }
 
     /// Sends a request to the leader, or to any node if every node can handle it. Retries when the
     /// leader changes or the outcome is unknown, because a repeated request has no further effect.
-    pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<MembersOutcome, Problem> {
+    pub(super) fn send_request(
+        &mut self,
+        request: &MembersRequest,
+    ) -> Result<MembersOutcome, Problem> {
         let body = serde_json::to_string(request).expect("plain data");
         let until = Instant::now() + PATIENCE;
-        let _waiting = waiting(PATIENCE);
+        let _waiting = report_waiting(PATIENCE);
         let mut seen = self.poll_all()?;
         loop {
             let mut problem = no_leader();
@@ -190,7 +199,7 @@ impl Group {
                 match response.json() {
                     Ok(asked) => return Ok(asked),
                     Err(refusal) => {
-                        problem = refused(response.status, &refusal);
+                        problem = refusal_problem(response.status, &refusal);
                         if !is_passing(&refusal.code) {
                             return Err(problem);
                         }
@@ -213,7 +222,7 @@ impl Group {
 /// if the request needs no plan.
 fn candidates(seen: &Responses, request: &MembersRequest) -> Vec<String> {
     let leader = seen.leader();
-    let first = leader.and_then(|leader| seen.admin_of(leader));
+    let first = leader.and_then(|leader| seen.admin_address_of(leader));
     let any = request.add.is_some()
         || request.priority.is_some()
         || request.address.is_some()
@@ -255,7 +264,7 @@ fn is_passing(code: &str) -> bool {
 }
 
 /// Converts a node's refusal to a problem with the same code.
-pub(super) fn refused(status: u16, refusal: &Refusal) -> Problem {
+pub(super) fn refusal_problem(status: u16, refusal: &Refusal) -> Problem {
     const CODES: [&str; 30] = [
         "already_votes",
         "bad_address",
@@ -353,9 +362,9 @@ pub(super) mod tests {
         assert_eq!((without.leader(), without.newest().node), (Some(2), 1));
         let applying = seen(&[view(1, Some(2), 8, 9_000), view(2, Some(2), 8, 80)]);
         assert_eq!(applying.newest().node, 1, "its table is old");
-        assert_eq!(without.admin_of(2).as_deref(), Some("h:2"));
-        assert_eq!(without.admin_of(1).as_deref(), Some("at:1"));
-        assert_eq!(without.admin_of(4), None);
+        assert_eq!(without.admin_address_of(2).as_deref(), Some("h:2"));
+        assert_eq!(without.admin_address_of(1).as_deref(), Some("at:1"));
+        assert_eq!(without.admin_address_of(4), None);
     }
 
     /// Requests that need a plan are sent to the leader. Any node handles other requests.
@@ -377,13 +386,13 @@ pub(super) mod tests {
             node: None,
             progress: None,
         };
-        let problem = refused(409, &refusal("under_way"));
+        let problem = refusal_problem(409, &refusal("under_way"));
         assert_eq!((problem.exit, problem.code), (Exit::Failed, "under_way"));
-        let problem = refused(409, &refusal("not_leader"));
+        let problem = refusal_problem(409, &refusal("not_leader"));
         assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "not_leader"));
-        let problem = refused(422, &refusal("bad_address"));
+        let problem = refusal_problem(422, &refusal("bad_address"));
         assert_eq!((problem.exit, problem.code), (Exit::Usage, "bad_address"));
-        let problem = refused(418, &refusal("teapot"));
+        let problem = refusal_problem(418, &refusal("teapot"));
         assert_eq!((problem.exit, problem.code), (Exit::Failed, "refused"));
     }
 
@@ -393,7 +402,7 @@ pub(super) mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let closed = listener.local_addr().unwrap().to_string();
         let mut group = Group::new(&[closed.clone(), closed.clone()]);
-        let problem = group.ask(&MembersRequest::default()).unwrap_err();
+        let problem = group.send_request(&MembersRequest::default()).unwrap_err();
         assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "unreachable"));
         assert_eq!(problem.message.matches(&closed).count(), 1);
     }

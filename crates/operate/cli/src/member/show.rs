@@ -5,7 +5,7 @@ use quorate_admin::{
     quorum, units,
 };
 
-use super::ended::{Ended, EraView};
+use super::ended::{EraView, PlanOutcome};
 use crate::output::table;
 
 /// Message for a request whose target state is already in effect.
@@ -120,7 +120,11 @@ fn survives(view: &MembersView) -> String {
 
 /// Formats the command's final message. `leaves` is the removed node, and `left` the members after
 /// its removal.
-pub(super) fn ended(ended: &Ended, leaves: Option<u32>, left: Option<&MembersView>) -> String {
+pub(super) fn format_outcome(
+    ended: &PlanOutcome,
+    leaves: Option<u32>,
+    left: Option<&MembersView>,
+) -> String {
     let mut text = format!("era {}", units::era(ended.era));
     if let Some(view) = left {
         text.push_str(&format!("\n{}", survives(view)));
@@ -195,17 +199,17 @@ removed: 3";
     }
 
     #[test]
-    fn last_line_names_the_node_that_may_be_switched_off() {
-        let mut end = Ended::underway(Some(5), Vec::new(), 9);
-        assert_eq!(ended(&end, Some(2), None), "era 9");
+    fn the_last_word_says_who_may_be_switched_off() {
+        let mut end = PlanOutcome::underway(Some(5), Vec::new(), 9);
+        assert_eq!(format_outcome(&end, Some(2), None), "era 9");
         end.settled = Some(true);
         let expected = "era 9\nnode 2 may be switched off, and its data deleted";
-        assert_eq!(ended(&end, Some(2), None), expected);
+        assert_eq!(format_outcome(&end, Some(2), None), expected);
         let mut left = group::tests::view(1, Some(1), 1, 100);
         let mut says = |voters: u32| {
             let listed = |node| ListedView { node, weight: 1, ..left.nodes[0].clone() };
             left.nodes = (1..=voters).map(listed).collect();
-            ended(&end, Some(2), Some(&left)).lines().nth(1).unwrap().to_owned()
+            format_outcome(&end, Some(2), Some(&left)).lines().nth(1).unwrap().to_owned()
         };
         assert_eq!(says(1), "1 voter: no failure is survived");
         assert_eq!(says(2), "2 voters: no failure is survived");

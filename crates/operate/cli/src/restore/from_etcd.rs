@@ -9,11 +9,11 @@ use std::{
 };
 
 use quorate_core::class::Class;
-use quorate_etcd::import::{self, Bad, Contents, Items, OnDisk, Settings};
+use quorate_etcd::import::{self, Bad, Contents, Items, Settings, UnchangingFile};
 use quorate_replica::backup::{ImportedBackup, Source};
 use serde::Serialize;
 
-use super::{RestoreArgs, checked, fill, new_group};
+use super::{RestoreArgs, checked, fill_folder, new_group};
 use crate::{
     config::{Service, Store},
     output::{Exit, Output, Problem, progress},
@@ -68,7 +68,7 @@ impl Source for Adapter<'_> {
 
 pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exit, Problem> {
     let unusable = |bad: &Bad| unusable(path, bad);
-    let open = File::open(path).and_then(OnDisk::new);
+    let open = File::open(path).and_then(UnchangingFile::new);
     let source =
         open.map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))?;
     progress(&format!("reading {}", path.display()));
@@ -87,12 +87,12 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
     let items = Items::new(&contents, &settings).map_err(|bad| unusable(&bad))?;
     progress(&format!("the snapshot is complete; restoring into {}", data.display()));
     let cluster = u128::from_le_bytes(quorate::random()?).max(1);
-    let store = Store::default_of(Some(Service::Etcd)).name();
+    let store = Store::default_for(Some(Service::Etcd)).name();
     let brought = ImportedBackup::new(Adapter(items), store, Class::Durable, cluster);
     let mut brought = brought.map_err(|error| read(path, &error))?;
     let (checked, state) = checked(brought.read(), path)?;
     let group = new_group(&checked, state, args)?;
-    fill(data, brought.read(), &checked, &group, path)?;
+    fill_folder(data, brought.read(), &checked, &group, path)?;
     let restored =
         Restored { cluster: format!("{:032x}", group.cluster), node: group.node.0, status };
     output.result(&restored, || restored.human(path, data, &args.peer));

@@ -8,7 +8,7 @@ use quorate_admin::{
 };
 
 use super::{
-    headline, plan_of,
+    headline, plan_in_progress,
     rates::{Rates, decided},
 };
 
@@ -122,7 +122,7 @@ impl Picture<'_> {
         };
         let mut row = Row::new(name, role, mark, colour);
         // A bypassed auxiliary is not expected to have data.
-        if has_all(view) {
+        if should_be_complete(view) {
             row.bar = Some(self.level(view));
             row.cells[2] = slot(view.applied);
         }
@@ -150,7 +150,7 @@ impl Picture<'_> {
     fn flows(&self, view: &NodeView) -> String {
         let mut said = Vec::new();
         let applied = self.rates.applied.get(&view.node);
-        if let Some(rate) = applied.filter(|_| has_all(view)) {
+        if let Some(rate) = applied.filter(|_| should_be_complete(view)) {
             said.push(format!("{rate} slots/s"));
         }
         let sent = self.rates.sent.get(&view.node);
@@ -197,7 +197,7 @@ impl Picture<'_> {
     }
 
     fn plan(&self) -> Vec<String> {
-        let Some(plan) = plan_of(self.cluster) else {
+        let Some(plan) = plan_in_progress(self.cluster) else {
             return Vec::new();
         };
         let mut lines = vec![String::new(), format!("plan {}: {}", plan.id, plan.what)];
@@ -217,7 +217,7 @@ impl Picture<'_> {
 }
 
 /// Returns whether a node should have all decided values.
-fn has_all(view: &NodeView) -> bool {
+fn should_be_complete(view: &NodeView) -> bool {
     view.role != "auxiliary" && !view.removed
 }
 

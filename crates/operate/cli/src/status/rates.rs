@@ -54,7 +54,7 @@ pub(super) fn decided(cluster: &ClusterView) -> u64 {
 
 impl Rates {
     /// Updates the rates with a poll made `after` the previous one.
-    pub(super) fn look(&mut self, cluster: &ClusterView, after: Duration) {
+    pub(super) fn update(&mut self, cluster: &ClusterView, after: Duration) {
         let now = Counters::of(cluster);
         let ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         // A decreased counter belongs to a restarted process.

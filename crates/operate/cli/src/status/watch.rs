@@ -13,7 +13,7 @@ use quorate_admin::{
     view::{Answer, ClusterView},
 };
 
-use super::{picture::Picture, plan_of, rates::Rates};
+use super::{picture::Picture, plan_in_progress, rates::Rates};
 use crate::output::{self, Exit, Output, Problem};
 
 /// Interval between polls.
@@ -39,7 +39,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
         } else {
             let drawn = match &cluster {
                 Ok(cluster) => {
-                    rates.look(cluster, looked.elapsed());
+                    rates.update(cluster, looked.elapsed());
                     let steps = steps(cluster);
                     let picture = Picture {
                         cluster,
@@ -55,7 +55,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
             output::print(&framed(&drawn, terminal, first));
             first = false;
         }
-        if output::reader_goes_within(PAUSE) {
+        if output::wait_for_reader_end(PAUSE) {
             return Ok(Exit::Done);
         }
     }
@@ -63,7 +63,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
 
 /// Returns the remaining steps of the plan in progress, as reported by the leader.
 fn steps(cluster: &ClusterView) -> Option<PlanInProgressView> {
-    plan_of(cluster)?;
+    plan_in_progress(cluster)?;
     let mut views = cluster.nodes.iter().filter_map(Answer::view);
     let leader = views.find(|view| Some(view.node) == cluster.leader)?;
     let mut members = leader.members.iter();

@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use super::{Place, problem};
 use crate::{
-    output::{Exit, Output, Problem, progress, reader_goes_within},
-    reporting::waiting,
+    output::{Exit, Output, Problem, progress, wait_for_reader_end},
+    reporting::report_waiting,
     values::{Number, Unit},
 };
 
@@ -48,7 +48,7 @@ pub(crate) struct CatArgs {
 
 /// Result of `quorate stream cat`: the number of bytes printed, and the position after them.
 #[derive(Serialize)]
-struct Given<'a> {
+struct PrintedRange<'a> {
     name: &'a str,
     bytes: u64,
     position: u64,
@@ -58,7 +58,7 @@ struct Given<'a> {
 /// Runs `quorate stream cat`. Standard output is reserved for the stream's bytes, so `--json`
 /// prints the result or the error to standard error.
 pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
-    match (give(args), output.json) {
+    match (print_stream(args), output.json) {
         (Ok(None), _) | (Ok(Some(_)), false) => Ok(Exit::Done),
         (Ok(Some(given)), true) => {
             progress(&serde_json::to_string(&given).expect("plain data"));
@@ -73,7 +73,7 @@ pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 /// Prints the stream. Returns `None` if the reader closed the output, which is not an error.
-fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
+fn print_stream(args: &CatArgs) -> Result<Option<PrintedRange<'_>>, Problem> {
     let name = &args.name;
     let failed = |error| problem(&error, format_args!("stream {name}"));
     let to = args.to.unwrap_or(u64::MAX);
@@ -99,7 +99,7 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     // Avoid the line buffering of standard output.
     let out = io::stdout().as_fd().try_clone_to_owned();
     let mut out = File::from(out.map_err(|error| Problem::io("standard output", &error))?);
-    let mut waits = (!args.follow).then(|| waiting(super::options().open));
+    let mut waits = (!args.follow).then(|| report_waiting(super::options().open));
     loop {
         let at = reader.position();
         let next = reader.next_bytes();
@@ -137,7 +137,7 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
         return Err(Problem::new(Exit::Failed, "behind_end", what)
             .hint("all existing bytes were written; use --follow to wait for more"));
     }
-    Ok(Some(Given {
+    Ok(Some(PrintedRange {
         name,
         bytes: position - from,
         position,
@@ -152,7 +152,7 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
 /// otherwise not notice while it waits for more bytes.
 fn end_with_reader() -> io::Result<()> {
     let watch = || {
-        while !reader_goes_within(LOOK) {}
+        while !wait_for_reader_end(LOOK) {}
         process::exit(Exit::Done as i32);
     };
     thread::Builder::new().name("reader".to_owned()).spawn(watch)?;

@@ -39,7 +39,7 @@ fn age(ms: u64) -> String {
 }
 
 /// Formats both retention limits in a short form.
-pub(super) fn shown(keep: Keep) -> String {
+pub(super) fn format_limits(keep: Keep) -> String {
     match (keep.bytes.map(units::bytes), keep.age_ms.map(age)) {
         (None, None) => "all".to_owned(),
         (Some(bytes), None) => bytes,
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn both_bounds_are_shown() {
-        let shown = |bytes, age_ms| shown(Keep { bytes, age_ms });
+        let shown = |bytes, age_ms| format_limits(Keep { bytes, age_ms });
         assert_eq!(shown(None, None), "all");
         assert_eq!(shown(Some(1 << 30), None), "1 GiB");
         assert_eq!(shown(None, Some(60_000)), "1m");

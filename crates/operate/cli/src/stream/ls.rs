@@ -45,7 +45,7 @@ fn human(streams: &[View]) -> String {
             bytes(stream.bytes),
             stream.writer.map_or("-".to_owned(), |node| node.to_string()),
             stream.pieces.to_string(),
-            stream.keeps(),
+            stream.format_retention(),
             stream.created.clone(),
         ]
     }));

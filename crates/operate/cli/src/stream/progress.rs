@@ -39,7 +39,7 @@ pub(super) fn start(watch: Watch, end: Option<u64>) -> io::Result<Reporter> {
             end,
             bytes_per_second: rate(&mut seen, now.durable),
         };
-        told.report(|| sample.how_far());
+        told.report(|| sample.progress_report());
     })
 }
 
@@ -59,7 +59,7 @@ pub(super) fn per_second(count: u64, time: Duration) -> u64 {
 }
 
 impl Sample {
-    fn how_far(&self) -> ProgressReport {
+    fn progress_report(&self) -> ProgressReport {
         let rate = bytes(self.bytes_per_second);
         let lag = bytes(self.written - self.durable);
         let rest = format!("{rate}/s, durable {}, lag {lag}", self.durable);
@@ -87,9 +87,9 @@ mod tests {
         };
         let rest = "2 MiB/s, durable 3000, lag 512 B";
         let half = ProgressReport::share("", (2000, 4000), rest);
-        assert_eq!(sample.how_far(), half);
+        assert_eq!(sample.progress_report(), half);
         sample.end = None;
-        assert_eq!(sample.how_far(), ProgressReport::text(rest));
+        assert_eq!(sample.progress_report(), ProgressReport::text(rest));
     }
 
     #[test]

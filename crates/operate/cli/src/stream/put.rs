@@ -28,7 +28,7 @@ use super::{
 use crate::values::{Number, Unit};
 use crate::{
     output::{self, Exit, Output, Problem},
-    reporting::waiting,
+    reporting::report_waiting,
     signals,
 };
 
@@ -121,7 +121,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     }
     let name = match &args.name {
         Some(name) => name.clone(),
-        None => made_name()?,
+        None => random_name()?,
     };
     if args.name.is_none() {
         // The user needs the name in order to resume.
@@ -129,16 +129,16 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     }
     let underway = Arc::new(Mutex::new(RunningPut { name: name.clone(), watch: None }));
     let interrupted = Arc::clone(&underway);
-    signals::end_at_first(move || {
+    signals::end_at_first_signal(move || {
         let underway = interrupted.lock().unwrap_or_else(PoisonError::into_inner);
-        underway.tell(output);
+        underway.report_durable(output);
     })?;
 
     let failed = |error: Error| problem(&error, format_args!("stream {name}"));
-    let wait = || (!args.quiet).then(|| waiting(super::options().open));
+    let wait = || (!args.quiet).then(|| report_waiting(super::options().open));
     let waits = wait();
     let found = match args.resume {
-        true => found(args, &name).map_err(failed)?,
+        true => stream_to_resume(args, &name).map_err(failed)?,
         false => None,
     };
     drop(waits);
@@ -193,8 +193,8 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     let drawn = drawn.map_err(|error| Problem::io("start a thread", &error))?;
     let copied = copy(&mut source, &mut writer, &mut Pace::new(args.limit));
     let position = copied.and_then(|()| match args.no_close {
-        true => writer.leave().map_err(Broken::Stream),
-        false => writer.finish().map_err(Broken::Stream),
+        true => writer.leave().map_err(CopyError::Stream),
+        false => writer.finish().map_err(CopyError::Stream),
     });
     drop(drawn);
     let position = position.map_err(|broken| {
@@ -213,7 +213,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 /// Returns the state of the stream to resume, if the stream exists.
-fn found(args: &PutArgs, name: &str) -> Result<Option<Info>, Error> {
+fn stream_to_resume(args: &PutArgs, name: &str) -> Result<Option<Info>, Error> {
     match args.place.streams().stat(name) {
         Ok(info) => Ok(Some(info)),
         Err(error) if error.code() == Some(Code::Unknown) => Ok(None),
@@ -221,7 +221,7 @@ fn found(args: &PutArgs, name: &str) -> Result<Option<Info>, Error> {
     }
 }
 
-fn made_name() -> Result<String, Problem> {
+fn random_name() -> Result<String, Problem> {
     let mut bytes = [0; 8];
     let drawn = getrandom(&mut bytes, GetRandomFlags::empty());
     drawn.map_err(|error| Problem::io("random numbers", &error.into()))?;
@@ -230,7 +230,7 @@ fn made_name() -> Result<String, Problem> {
 
 impl RunningPut {
     /// Reports the durable position to a user who interrupted the command, and how to resume.
-    fn tell(&self, output: Output) {
+    fn report_durable(&self, output: Output) {
         let name = &self.name;
         let what = match &self.watch {
             None => format!("interrupted before stream {name} was open"),
@@ -246,12 +246,12 @@ impl RunningPut {
 
 /// Reason why copying ended before the end of the input.
 #[derive(Debug)]
-enum Broken {
+enum CopyError {
     Input(io::Error),
     Stream(Error),
 }
 
-impl Broken {
+impl CopyError {
     fn problem(self, source: &Source, name: &str, durable: u64) -> Problem {
         let mut problem = match self {
             Self::Input(error) => Problem::io(format_args!("read {source}"), &error),
@@ -263,21 +263,25 @@ impl Broken {
 }
 
 /// Copies the source to the stream, never reading more than fits into the writer's buffer.
-fn copy(source: &mut dyn Read, writer: &mut StreamWriter, pace: &mut Pace) -> Result<(), Broken> {
+fn copy(
+    source: &mut dyn Read,
+    writer: &mut StreamWriter,
+    pace: &mut Pace,
+) -> Result<(), CopyError> {
     let mut piece = vec![0; PIECE];
     loop {
-        let room = writer.wait_for_room().map_err(Broken::Stream)?;
-        let most = room.min(pace.most(PIECE));
+        let room = writer.wait_for_room().map_err(CopyError::Stream)?;
+        let most = room.min(pace.bytes_allowed(PIECE));
         let count = match source.read(&mut piece[..most]) {
             Ok(0) => return Ok(()),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Broken::Input(error)),
+            Err(error) => return Err(CopyError::Input(error)),
         };
         writer.write_all(&piece[..count]).map_err(|error| {
             let error = Error::of(&error).cloned();
-            Broken::Stream(error.expect("a writer's errors are of its own kind"))
+            CopyError::Stream(error.expect("a writer's errors are of its own kind"))
         })?;
-        pace.spend(count);
+        pace.sleep_after(count);
     }
 }

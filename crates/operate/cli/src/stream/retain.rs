@@ -41,6 +41,6 @@ pub(super) fn run(args: &RetainArgs, output: Output) -> Result<Exit, Problem> {
     let set = keep::set(&mut args.place.streams(), name, args.bytes, args.age);
     let (kept, start) = set.map_err(|error| problem(&error, format_args!("stream {name}")))?;
     let retained = Retained { name, keep_bytes: kept.bytes, keep_ms: kept.age_ms, start };
-    output.result(&retained, || format!("{name}: retention {}", keep::shown(kept)));
+    output.result(&retained, || format!("{name}: retention {}", keep::format_limits(kept)));
     Ok(Exit::Done)
 }

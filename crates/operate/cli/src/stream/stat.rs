@@ -15,7 +15,7 @@ pub(super) fn run(args: &OneStream, output: Output) -> Result<Exit, Problem> {
 
 fn human(view: &View) -> String {
     let View { name, state, start, durable, pieces, created, .. } = view;
-    let (size, keeps) = (bytes(view.bytes), view.keeps());
+    let (size, keeps) = (bytes(view.bytes), view.format_retention());
     let writer = view.writer.map_or(String::new(), |node| format!(", written at node {node}"));
     format!(
         "{name}: {state}{writer}, positions {start} to {durable} ({size}), pieces {pieces}, retention {keeps}, created {created}"

@@ -90,7 +90,7 @@ pub(super) enum Action {
 
 /// Action that the caller must carry out after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum AfterKey {
     GoOn,
     Quit,
     Interrupt,
@@ -137,17 +137,17 @@ impl App {
         }
     }
 
-    pub(super) fn take(&mut self, news: News, at: Instant) {
+    pub(super) fn record_news(&mut self, news: News, at: Instant) {
         self.live.cluster.take(news, at);
     }
 
     /// Records the current state in the history. Must be called at each polling interval.
-    pub(super) fn look(&mut self, at: Instant) {
+    pub(super) fn record_state(&mut self, at: Instant) {
         self.live.history.look(&self.live.cluster.read(at));
     }
 
     /// Returns the contents to show, and the time to which they refer.
-    pub(super) fn shown(&self, at: Instant) -> (&Watched, Instant) {
+    pub(super) fn contents_at(&self, at: Instant) -> (&Watched, Instant) {
         match &self.paused {
             Some((since, watched)) => (watched, *since),
             None => (&self.live, at),
@@ -198,13 +198,13 @@ impl App {
     }
 
     /// Applies a key's action to the screen. Returns what the caller has to do.
-    pub(super) fn wish(&mut self, wish: Action, at: Instant) -> Then {
+    pub(super) fn apply_action(&mut self, wish: Action, at: Instant) -> AfterKey {
         match wish {
-            Action::Quit => return Then::Quit,
-            Action::Interrupt => return Then::Interrupt,
-            Action::Suspend => return Then::Suspend,
-            Action::Redraw => return Then::Redraw,
-            Action::Back if !self.is_help => return Then::Quit,
+            Action::Quit => return AfterKey::Quit,
+            Action::Interrupt => return AfterKey::Interrupt,
+            Action::Suspend => return AfterKey::Suspend,
+            Action::Redraw => return AfterKey::Redraw,
+            Action::Back if !self.is_help => return AfterKey::Quit,
             Action::Back => self.is_help = false,
             Action::Help => self.is_help = !self.is_help,
             Action::Show(view) => self.show(view),
@@ -225,7 +225,7 @@ impl App {
                 self.sort = Sort::ALL[(place.unwrap_or(0) + 1) % Sort::ALL.len()];
             }
         }
-        Then::GoOn
+        AfterKey::GoOn
     }
 
     fn show(&mut self, view: View) {
@@ -243,7 +243,7 @@ impl App {
             self.scrolled = to.saturating_add_signed(lines).min(self.scroll_max);
             return;
         }
-        let (watched, at) = self.shown(at);
+        let (watched, at) = self.contents_at(at);
         let order = self.order(&watched.cluster.read(at), &watched.history);
         let Some(selected) = self.selected(&order) else {
             return;
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn order(app: &App, at: Instant) -> Vec<u32> {
-        let (watched, at) = app.shown(at);
+        let (watched, at) = app.contents_at(at);
         app.order(&watched.cluster.read(at), &watched.history)
     }
 
@@ -281,12 +281,12 @@ mod tests {
         let mut seen = Vec::new();
         for _ in View::ALL {
             seen.push(app.view);
-            app.wish(Action::NextView, at);
+            app.apply_action(Action::NextView, at);
         }
         assert_eq!((&seen[..], app.view), (&View::ALL[..], View::Overview));
-        app.wish(Action::LastView, at);
+        app.apply_action(Action::LastView, at);
         assert_eq!(app.view, View::Tuning);
-        app.wish(Action::Show(View::Links), at);
+        app.apply_action(Action::Show(View::Links), at);
         assert_eq!(app.view, View::Links);
     }
 
@@ -295,22 +295,22 @@ mod tests {
         let at = Instant::now();
         let mut app = app(at);
         assert_eq!(app.selected(&order(&app, at)), Some(1));
-        app.wish(Action::Move(1), at);
+        app.apply_action(Action::Move(1), at);
         assert_eq!(app.selected, Some(2));
         let mut orders = vec![order(&app, at)];
         for _ in 0..4 {
-            app.wish(Action::Sort, at);
+            app.apply_action(Action::Sort, at);
             orders.push(order(&app, at));
         }
         let expected = [[1, 2, 3], [1, 2, 3], [3, 1, 2], [1, 2, 3], [3, 2, 1]];
         assert_eq!(orders, expected);
         assert_eq!(app.selected, Some(2));
-        app.wish(Action::Move(1), at);
+        app.apply_action(Action::Move(1), at);
         assert_eq!(app.selected, Some(1));
-        app.wish(Action::First, at);
-        app.wish(Action::Move(-1), at);
+        app.apply_action(Action::First, at);
+        app.apply_action(Action::Move(-1), at);
         assert_eq!(app.selected, Some(3));
-        app.wish(Action::Last, at);
+        app.apply_action(Action::Last, at);
         assert_eq!(app.selected, Some(1));
     }
 
@@ -318,20 +318,20 @@ mod tests {
     fn pause_freezes_the_display_but_not_the_polling() {
         let at = Instant::now();
         let mut app = app(at);
-        app.wish(Action::Pause, at);
+        app.apply_action(Action::Pause, at);
         let later = at + Duration::from_secs(60);
         let mut view = fixtures::view(1);
         view.applied = 12_345;
         let answer = Answer::Node(Box::new(view));
-        app.take(News::Answer("admin:1".to_owned(), answer), later);
+        app.record_news(News::Answer("admin:1".to_owned(), answer), later);
         let applied = |app: &App| {
-            let (watched, at) = app.shown(later);
+            let (watched, at) = app.contents_at(later);
             let now = watched.cluster.read(at);
             let node = now.node(1).unwrap();
             (node.view.unwrap().applied, node.is_stale)
         };
         assert_eq!(applied(&app), (8900, false));
-        app.wish(Action::Pause, later);
+        app.apply_action(Action::Pause, later);
         assert_eq!(applied(&app), (12_345, false));
     }
 
@@ -339,13 +339,13 @@ mod tests {
     fn scrolling_stops_at_the_last_line() {
         let at = Instant::now();
         let mut app = app(at);
-        app.wish(Action::Show(View::Tuning), at);
+        app.apply_action(Action::Show(View::Tuning), at);
         app.scroll_max = 3;
         for (lines, expected) in [(1, 1), (10, 3), (-1, 2), (-10, 0)] {
-            app.wish(Action::Move(lines), at);
+            app.apply_action(Action::Move(lines), at);
             assert_eq!(app.scrolled, expected);
         }
-        app.wish(Action::Last, at);
+        app.apply_action(Action::Last, at);
         assert_eq!(app.scrolled, 3);
     }
 
@@ -353,10 +353,10 @@ mod tests {
     fn escape_leaves_the_help_first() {
         let at = Instant::now();
         let mut app = app(at);
-        app.wish(Action::Help, at);
+        app.apply_action(Action::Help, at);
         assert!(app.is_help);
-        assert_eq!(app.wish(Action::Back, at), Then::GoOn);
-        assert_eq!(app.wish(Action::Back, at), Then::Quit);
-        assert_eq!(app.wish(Action::Interrupt, at), Then::Interrupt);
+        assert_eq!(app.apply_action(Action::Back, at), AfterKey::GoOn);
+        assert_eq!(app.apply_action(Action::Back, at), AfterKey::Quit);
+        assert_eq!(app.apply_action(Action::Interrupt, at), AfterKey::Interrupt);
     }
 }

@@ -21,7 +21,7 @@ use super::{
 #[derive(Clone, Debug, Default)]
 struct NodeState {
     /// Last status, and the time at which it was received.
-    said: Option<(Instant, Box<NodeView>)>,
+    last_status: Option<(Instant, Box<NodeView>)>,
     /// Reason why the last request returned no status.
     trouble: Option<String>,
     /// Set if the node responds but has not finished starting.
@@ -34,7 +34,7 @@ struct NodeState {
 pub(super) struct Cluster {
     nodes: BTreeMap<u32, NodeState>,
     /// Addresses at which none of the nodes responds, each with the reason.
-    strangers: BTreeMap<String, String>,
+    unreachable_addresses: BTreeMap<String, String>,
     tuning: Option<(u32, Box<TuningView>)>,
     /// Age above which a status counts as stale.
     stale_after: Duration,
@@ -56,7 +56,7 @@ pub(super) struct Node<'a> {
 
 impl<'a> Node<'a> {
     /// Returns the node's last status, unless it is stale.
-    pub(super) fn fresh(&self) -> Option<&'a NodeView> {
+    pub(super) fn fresh_view(&self) -> Option<&'a NodeView> {
         self.view.filter(|_| !self.is_stale)
     }
 }
@@ -84,7 +84,7 @@ impl Cluster {
     pub(super) fn new(every: Duration) -> Self {
         Self {
             nodes: BTreeMap::new(),
-            strangers: BTreeMap::new(),
+            unreachable_addresses: BTreeMap::new(),
             tuning: None,
             stale_after: every + WAIT,
         }
@@ -101,19 +101,19 @@ impl Cluster {
         };
         let Some(node) = answer.node() else {
             if let Answer::Starting { error, .. } | Answer::Unreachable { error, .. } = answer
-                && self.strangers.len() < NODES_MAX
+                && self.unreachable_addresses.len() < NODES_MAX
             {
-                self.strangers.insert(clean(&address), clean(&error));
+                self.unreachable_addresses.insert(clean(&address), clean(&error));
             }
             return;
         };
-        self.strangers.remove(&clean(&address));
+        self.unreachable_addresses.remove(&clean(&address));
         self.make_room(node);
         let heard = self.nodes.entry(node).or_default();
         (heard.is_starting, heard.progress, heard.trouble) = (false, None, None);
         match answer {
             Answer::Node(view) => match cleaned(&*view) {
-                Some(view) => heard.said = Some((at, Box::new(view))),
+                Some(view) => heard.last_status = Some((at, Box::new(view))),
                 None => heard.trouble = Some("its status cannot be understood".to_owned()),
             },
             Answer::Starting { error, progress, .. } => {
@@ -131,7 +131,7 @@ impl Cluster {
         if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
             return;
         }
-        let said = |heard: &NodeState| heard.said.as_ref().map(|(at, _)| *at);
+        let said = |heard: &NodeState| heard.last_status.as_ref().map(|(at, _)| *at);
         let oldest = self.nodes.iter().min_by_key(|(_, heard)| said(heard));
         if let Some(oldest) = oldest.map(|(node, _)| *node) {
             self.nodes.remove(&oldest);
@@ -142,7 +142,7 @@ impl Cluster {
     pub(super) fn read(&self, at: Instant) -> Now<'_> {
         let mut nodes: BTreeMap<u32, Node<'_>> =
             self.nodes.iter().map(|(node, heard)| (*node, self.node(*node, heard, at))).collect();
-        let fresh = || nodes.values().filter_map(Node::fresh);
+        let fresh = || nodes.values().filter_map(Node::fresh_view);
         // A deposed leader may still report itself as the leader.
         let claims = fresh().filter_map(|view| Some((view.ballot, view.leader?)));
         let leader = claims.max().map(|(_, leader)| leader);
@@ -180,12 +180,12 @@ impl Cluster {
             teller,
             members,
             tuning: tuning.filter(|(node, _)| Some(*node) == leader).map(|(_, view)| &**view),
-            strangers: &self.strangers,
+            strangers: &self.unreachable_addresses,
         }
     }
 
     fn node<'a>(&self, node: u32, heard: &'a NodeState, at: Instant) -> Node<'a> {
-        let said = heard.said.as_ref();
+        let said = heard.last_status.as_ref();
         let age = said.map(|(said, _)| at.saturating_duration_since(*said));
         let is_stale = heard.is_starting || age.is_none_or(|age| age > self.stale_after);
         let view = said.map(|(_, view)| &**view);

@@ -57,7 +57,7 @@ pub(super) struct Standing<'a> {
 pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
     let lives = |member: &MemberView| {
         let node = now.node(member.node);
-        let fresh = node.and_then(Node::fresh);
+        let fresh = node.and_then(Node::fresh_view);
         if fresh.is_some_and(|view| view.role == "learner") {
             return false;
         }
@@ -107,7 +107,7 @@ pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
             what: "Writes wait. An election usually takes less than a second; if this persists, check the network between the nodes.".to_owned(),
         });
     }
-    let fresh = || now.nodes.iter().filter_map(Node::fresh);
+    let fresh = || now.nodes.iter().filter_map(Node::fresh_view);
     let clusters = fresh().map(|view| &view.cluster);
     if let Some(other) =
         fresh().map(|view| &view.cluster).find(|cluster| clusters.clone().next() != Some(cluster))

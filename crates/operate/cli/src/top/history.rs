@@ -89,7 +89,7 @@ struct SeenNode {
 
 /// Returns a node's state in one or two words, as shown to the user.
 pub(super) fn state(node: &Node<'_>) -> &'static str {
-    match node.fresh() {
+    match node.fresh_view() {
         None if node.is_starting => "starting",
         None if node.view.is_none() && node.trouble.is_none() => "never seen",
         None => "no answer",
@@ -113,7 +113,7 @@ impl History {
         let mut next = BTreeMap::new();
         let mut rates = BTreeMap::new();
         for node in &now.nodes {
-            let (Some(view), Some(age)) = (node.fresh(), node.age) else {
+            let (Some(view), Some(age)) = (node.fresh_view(), node.age) else {
                 continue;
             };
             let counters = Counters::of(view, now, now.at.checked_sub(age).unwrap_or(now.at));
@@ -250,7 +250,7 @@ impl Seen {
     fn of(now: &Now<'_>) -> Self {
         let plan = now.teller.and_then(|view| view.plan.as_ref());
         let nodes = now.nodes.iter().map(|node| {
-            let fresh = node.fresh();
+            let fresh = node.fresh_view();
             let seen = SeenNode {
                 state: state(node),
                 version: node.view.map(|view| view.version.clone()),

@@ -47,7 +47,7 @@ impl Canvas {
 pub(super) fn draw(frame: &mut Frame<'_>, app: &App, at: Instant, paint: Paint) -> usize {
     let area = frame.area();
     let (cells, high) = (usize::from(area.width), usize::from(area.height));
-    let (watched, then) = app.shown(at);
+    let (watched, then) = app.contents_at(at);
     let now = watched.cluster.read(then);
     let canvas = Canvas { cells, high, paint };
     let mut above = vec![header(app, &now, at, canvas), tabs(app, canvas)];

@@ -13,7 +13,7 @@ use std::{
 
 use quorate_admin::{
     client,
-    server::page::{self, Refused},
+    server::page::{self, ButtonRefusal},
     view::{DeviceView, NodeView},
 };
 use quorate_client::{Client, Error, Options, Reply};
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     load::{self, Figures},
-    parts::{self, Part, Parts, Wanted, Works},
+    parts::{self, DeviceKind, Part, Parts, Works},
 };
 
 /// Interval between polls of a node.
@@ -147,7 +147,7 @@ pub(super) struct Shown {
 #[derive(Serialize)]
 struct Node {
     node: u32,
-    wanted: Wanted,
+    wanted: DeviceKind,
     works: Works,
     /// Set if the node responded recently. The following fields come from that response.
     answers: bool,
@@ -190,7 +190,7 @@ impl Device {
 }
 
 /// Last status of a node, and the time at which it arrived.
-type Said = Option<(Instant, Box<NodeView>)>;
+type LastStatus = Option<(Instant, Box<NodeView>)>;
 
 /// State shared by the main thread, the polling threads and the page's server.
 pub(super) struct Board {
@@ -198,14 +198,14 @@ pub(super) struct Board {
     own_networks: bool,
     why_not: Option<String>,
     clients: Vec<String>,
-    wanted: [Wanted; 3],
+    wanted: [DeviceKind; 3],
     stage: Mutex<Stage>,
-    said: [Mutex<Said>; 3],
+    said: [Mutex<LastStatus>; 3],
     load: Arc<load::Observations>,
     acts: SyncSender<Act>,
-    over: AtomicBool,
+    is_over: AtomicBool,
     /// Set if a viewer has seen the final result.
-    seen_over: AtomicBool,
+    end_was_seen: AtomicBool,
     /// Time of the page's last request for its state.
     looked: Mutex<Option<Instant>>,
 }
@@ -237,8 +237,8 @@ impl Board {
             said: Default::default(),
             load,
             acts,
-            over: AtomicBool::new(false),
-            seen_over: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            end_was_seen: AtomicBool::new(false),
             looked: Mutex::default(),
         }
     }
@@ -248,8 +248,8 @@ impl Board {
         for (at, admin) in admins.into_iter().enumerate().take(self.said.len()) {
             let board = Arc::clone(self);
             thread::spawn(move || {
-                while !board.over.load(Ordering::SeqCst) {
-                    if let Some(view) = ask(&admin) {
+                while !board.is_over.load(Ordering::SeqCst) {
+                    if let Some(view) = query_status(&admin) {
                         *lock(&board.said[at]) = Some((Instant::now(), Box::new(view)));
                     }
                     thread::sleep(LOOK);
@@ -263,7 +263,7 @@ impl Board {
     }
 
     /// Adds an event to the page.
-    pub(super) fn say(&self, kind: Kind, text: &str) {
+    pub(super) fn add_event(&self, kind: Kind, text: &str) {
         let ms = self.elapsed_ms();
         let mut stage = self.stage();
         stage.said += 1;
@@ -277,7 +277,7 @@ impl Board {
     /// Returns the leader in the highest ballot reported recently, if that node is running.
     pub(super) fn leader(&self) -> Option<u32> {
         let works = self.stage().works;
-        let views = self.said.iter().filter_map(fresh);
+        let views = self.said.iter().filter_map(fresh_status);
         let claims = views.filter_map(|view| Some((view.ballot, view.leader?)));
         let (_, leader) = claims.max_by_key(|(ballot, _)| *ballot)?;
         let mut all = parts::ALL.iter().zip(works);
@@ -286,10 +286,10 @@ impl Board {
 
     /// Stops polling. If a browser shows the page, waits until it has shown the result.
     pub(super) fn end(&self, patience: Duration) {
-        self.over.store(true, Ordering::SeqCst);
+        self.is_over.store(true, Ordering::SeqCst);
         let until = Instant::now() + patience;
         let watched = lock(&self.looked).is_some_and(|at| at.elapsed() < patience);
-        while watched && !self.seen_over.load(Ordering::SeqCst) && Instant::now() < until {
+        while watched && !self.end_was_seen.load(Ordering::SeqCst) && Instant::now() < until {
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -299,7 +299,7 @@ impl Board {
     }
 
     fn node(&self, at: usize, works: Works) -> Node {
-        let view = if works.node { self.said.get(at).and_then(fresh) } else { None };
+        let view = if works.node { self.said.get(at).and_then(fresh_status) } else { None };
         let view = view.as_deref();
         Node {
             node: parts::ALL[at],
@@ -321,11 +321,11 @@ impl Board {
     }
 
     /// Queues an action, or refuses it if it is impossible in the current state.
-    fn act(&self, act: Act) -> Result<ButtonReply, Refused> {
+    fn queue_action(&self, act: Act) -> Result<ButtonReply, ButtonRefusal> {
         let leader = self.leader();
         let stage = self.stage();
         if stage.phase != Phase::Running {
-            return Err(refused("over", "the demo is ending"));
+            return Err(refusal("over", "the demo is ending"));
         }
         let obstacle = match act {
             Act::Fail(part, node) => parts::obstacle(stage.works, part, node, true),
@@ -334,14 +334,14 @@ impl Board {
             Act::Lead(node) => parts::obstacle(stage.works, Part::Node, node, true),
         };
         if let Some(why) = obstacle {
-            return Err(refused("not_now", why));
+            return Err(refusal("not_now", why));
         }
         match self.acts.try_send(act) {
             Ok(()) => {
                 Ok(ButtonReply { said: "it is being done".to_owned(), ..ButtonReply::default() })
             }
-            Err(TrySendError::Full(_)) => Err(refused("busy", "too much is being done already")),
-            Err(TrySendError::Disconnected(_)) => Err(refused("over", "the demo has ended")),
+            Err(TrySendError::Full(_)) => Err(refusal("busy", "too much is being done already")),
+            Err(TrySendError::Disconnected(_)) => Err(refusal("over", "the demo has ended")),
         }
     }
 
@@ -349,7 +349,7 @@ impl Board {
     fn key(
         &self,
         command: impl FnOnce(&mut Client) -> Result<Reply, Error>,
-    ) -> Result<(Reply, u64), Refused> {
+    ) -> Result<(Reply, u64), ButtonRefusal> {
         let options = Options {
             deadline: KEY_DEADLINE,
             attempt: Duration::from_secs(1),
@@ -360,14 +360,14 @@ impl Board {
         let us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         match reply {
             Ok(reply) => Ok((reply, us)),
-            Err(error) => Err(refused("no_answer", error)),
+            Err(error) => Err(refusal("no_answer", error)),
         }
     }
 }
 
 impl page::Board for Board {
-    type Shown = Shown;
-    type Ask = Ask;
+    type PageState = Shown;
+    type ButtonRequest = Ask;
     type Outcome = ButtonReply;
 
     fn show(&self) -> Shown {
@@ -376,7 +376,7 @@ impl page::Board for Board {
         let load = self.load.figures();
         let stage = self.stage();
         if stage.phase == Phase::Over {
-            self.seen_over.store(true, Ordering::SeqCst);
+            self.end_was_seen.store(true, Ordering::SeqCst);
         }
         let nodes = stage.works.into_iter().enumerate();
         Shown {
@@ -394,11 +394,11 @@ impl page::Board for Board {
         }
     }
 
-    fn ask(&self, ask: Ask) -> Result<ButtonReply, Refused> {
+    fn execute_button(&self, ask: Ask) -> Result<ButtonReply, ButtonRefusal> {
         match ask {
-            Ask::Fail { part, node } => self.act(Act::Fail(part, node)),
-            Ask::Restore { part, node } => self.act(Act::Restore(part, node)),
-            Ask::Lead { node } => self.act(Act::Lead(node)),
+            Ask::Fail { part, node } => self.queue_action(Act::Fail(part, node)),
+            Ask::Restore { part, node } => self.queue_action(Act::Restore(part, node)),
+            Ask::Lead { node } => self.queue_action(Act::Lead(node)),
             Ask::Set { key, value } => {
                 check(&key, &value)?;
                 let words: [&[u8]; 3] = [b"SET", key.as_bytes(), value.as_bytes()];
@@ -420,8 +420,8 @@ impl page::Board for Board {
     }
 }
 
-/// Checks a key and a value entered on the page: their lengths, and that the key is not a writer's.
-fn check(key: &str, value: &str) -> Result<(), Refused> {
+/// Checks the length and characters of a key and a value entered on the page.
+fn check(key: &str, value: &str) -> Result<(), ButtonRefusal> {
     let why = match () {
         () if key.is_empty() => "a key has at least one character".to_owned(),
         () if key.len() > KEY_BYTES_MAX => format!("a key here has up to {KEY_BYTES_MAX} bytes"),
@@ -433,18 +433,18 @@ fn check(key: &str, value: &str) -> Result<(), Refused> {
         }
         () => return Ok(()),
     };
-    Err(refused("bad_key", why))
+    Err(refusal("bad_key", why))
 }
 
-fn refused(code: &'static str, message: impl ToString) -> Refused {
-    Refused { code, message: message.to_string() }
+fn refusal(code: &'static str, message: impl ToString) -> ButtonRefusal {
+    ButtonRefusal { code, message: message.to_string() }
 }
 
-fn ask(admin: &str) -> Option<NodeView> {
+fn query_status(admin: &str) -> Option<NodeView> {
     client::get(admin, "/status", QUESTION).ok()?.json().ok()
 }
 
-fn fresh(said: &Mutex<Said>) -> Option<Box<NodeView>> {
+fn fresh_status(said: &Mutex<LastStatus>) -> Option<Box<NodeView>> {
     let said = lock(said);
     let (at, view) = said.as_ref()?;
     (at.elapsed() < FRESH).then(|| view.clone())

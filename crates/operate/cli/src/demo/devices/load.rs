@@ -43,7 +43,7 @@ const DOUBTFUL_MAX: usize = 1 << 16;
 
 /// Running clients of the demo.
 pub(super) struct Load {
-    pub(super) seen: Arc<Observations>,
+    pub(super) observations: Arc<Observations>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Observations {
     /// Number of reads compared with acknowledged writes. `lost` counts the reads that returned an
     /// older value.
     checked: AtomicU64,
-    lost: AtomicU64,
+    lost_reads: AtomicU64,
     /// Writes with an unknown outcome, as pairs of writer and number.
     doubtful: Mutex<BTreeSet<(usize, u64)>>,
     windows: Mutex<Windows>,
@@ -117,7 +117,7 @@ struct Windows {
 
 impl Windows {
     /// Completes all windows before `window`.
-    fn go_to(&mut self, window: u64) {
+    fn advance_to(&mut self, window: u64) {
         // Windows missed during a suspend have no points.
         self.open = self.open.max(window.saturating_sub(WINDOWS as u64));
         while self.open < window {
@@ -141,7 +141,7 @@ impl Windows {
     }
 
     fn push(&mut self, window: u64, time_us: u64) {
-        self.go_to(window);
+        self.advance_to(window);
         if self.times.len() < TIMES_MAX {
             self.times.push(time_us);
         }
@@ -166,26 +166,26 @@ fn percentile(times: &[u64], percent: usize) -> Option<u64> {
 impl Load {
     /// Starts one writer for each list of addresses, and one reader.
     pub(super) fn start(addresses: Vec<Vec<String>>) -> Self {
-        let seen = Arc::new(Observations::new(addresses.len()));
+        let observations = Arc::new(Observations::new(addresses.len()));
         let mut threads = Vec::new();
         if let Some(first) = addresses.first().cloned() {
-            let seen = Arc::clone(&seen);
+            let seen = Arc::clone(&observations);
             threads.push(thread::spawn(move || read(&first, &seen)));
         }
         for (writer, addresses) in addresses.into_iter().enumerate() {
-            let seen = Arc::clone(&seen);
+            let seen = Arc::clone(&observations);
             threads.push(thread::spawn(move || write(writer, &addresses, &seen)));
         }
-        Self { seen, threads }
+        Self { observations, threads }
     }
 
     /// Stops the clients once they have received all outstanding replies.
     pub(super) fn finish(self) -> Arc<Observations> {
-        self.seen.stop.store(true, Ordering::SeqCst);
+        self.observations.stop.store(true, Ordering::SeqCst);
         for thread in self.threads {
             let _ = thread.join();
         }
-        self.seen
+        self.observations
     }
 }
 
@@ -200,7 +200,7 @@ impl Observations {
             acknowledged: AtomicU64::new(0),
             last_us: AtomicU64::new(0),
             checked: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
+            lost_reads: AtomicU64::new(0),
             doubtful: Mutex::default(),
             windows: Mutex::default(),
             failure: Mutex::default(),
@@ -220,8 +220,8 @@ impl Observations {
     }
 
     /// Returns the number of reads that did not return an acknowledged write.
-    pub(super) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::SeqCst)
+    pub(super) fn lost_reads(&self) -> u64 {
+        self.lost_reads.load(Ordering::SeqCst)
     }
 
     pub(super) fn doubtful(&self) -> u64 {
@@ -233,20 +233,20 @@ impl Observations {
     }
 
     /// Makes the clients return to their first nodes after a part has been restored.
-    pub(super) fn go_home(&self) {
+    pub(super) fn return_to_first_nodes(&self) {
         self.homeward.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn figures(&self) -> Figures {
         let now = self.now_us();
         let mut windows = lock(&self.windows);
-        windows.go_to(now / 1000 / WINDOW_MS);
+        windows.advance_to(now / 1000 / WINDOW_MS);
         let (per_second, p50_us, p99_us) = windows.present();
         let last = self.last_us.load(Ordering::SeqCst);
         Figures {
             acknowledged: self.acknowledged(),
             checked: self.checked(),
-            lost: self.lost(),
+            lost: self.lost_reads(),
             doubtful: lock(&self.doubtful).len(),
             silent_ms: now.saturating_sub(last) / 1000,
             per_second,
@@ -300,7 +300,7 @@ impl Observations {
 
     /// Returns whether a read value is consistent with the acknowledged writes. It may be the
     /// acknowledged value, a newer one, or one with an unknown outcome.
-    fn is_kept(&self, writer: usize, acknowledged: u64, value: Option<&[u8]>) -> bool {
+    fn is_consistent(&self, writer: usize, acknowledged: u64, value: Option<&[u8]>) -> bool {
         let found =
             value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()).unwrap_or(0);
         found >= acknowledged || lock(&self.doubtful).contains(&(writer, found))
@@ -321,7 +321,7 @@ impl Observations {
             };
             for (key, number) in numbers.iter().enumerate() {
                 let value = values.get(key).and_then(Reply::bytes);
-                let kept = self.is_kept(writer, number.load(Ordering::SeqCst), value);
+                let kept = self.is_consistent(writer, number.load(Ordering::SeqCst), value);
                 missing += u64::from(!kept);
             }
         }
@@ -388,8 +388,8 @@ fn read(addresses: &[String], seen: &Observations) {
         let Ok(reply) = client.ask(&[b"GET", name(writer, key).as_bytes()]) else {
             continue;
         };
-        if !seen.is_kept(writer, acknowledged, reply.bytes()) {
-            seen.lost.fetch_add(1, Ordering::SeqCst);
+        if !seen.is_consistent(writer, acknowledged, reply.bytes()) {
+            seen.lost_reads.fetch_add(1, Ordering::SeqCst);
         }
         seen.checked.fetch_add(1, Ordering::SeqCst);
     }
@@ -406,14 +406,14 @@ mod tests {
             windows.push(0, time);
         }
         windows.push(2, 5);
-        windows.go_to(3);
+        windows.advance_to(3);
         let point = |writes, p50_us, p99_us| Point { writes, p50_us, p99_us };
         let expected =
             [point(3, Some(20), Some(20)), point(0, None, None), point(1, Some(5), Some(5))];
         assert_eq!(windows.points, expected);
         // Four writes in one and a half seconds.
         assert_eq!(windows.present(), (2, 10, 20));
-        windows.go_to(10_000_000);
+        windows.advance_to(10_000_000);
         assert_eq!((windows.points.len(), windows.open), (WINDOWS, 10_000_000));
         assert_eq!(windows.present(), (0, 0, 0));
     }
@@ -430,12 +430,12 @@ mod tests {
             (Some(b"x"), false),
             (None, false),
         ] {
-            assert_eq!(seen.is_kept(1, 70, value), kept, "{value:?}");
+            assert_eq!(seen.is_consistent(1, 70, value), kept, "{value:?}");
         }
         seen.doubt(1, 6);
-        assert!(seen.is_kept(1, 70, Some(b"6")), "executed late");
-        assert!(!seen.is_kept(0, 70, Some(b"6")), "another writer's");
-        assert!(seen.is_kept(0, 0, None), "nothing was promised");
+        assert!(seen.is_consistent(1, 70, Some(b"6")), "executed late");
+        assert!(!seen.is_consistent(0, 70, Some(b"6")), "another writer's");
+        assert!(seen.is_consistent(0, 0, None), "nothing was promised");
     }
 
     /// An interruption lasts from the start of the failure to the first acknowledgement of a write

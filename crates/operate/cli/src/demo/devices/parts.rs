@@ -23,7 +23,7 @@ const TRUSTED: &str = "--plane-trusted";
 /// Kind of device that a node is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Wanted {
+pub(super) enum DeviceKind {
     /// External processes that run our switch programs and simulate hardware.
     Box,
     /// Programs in the kernel.
@@ -54,7 +54,7 @@ pub(super) struct Works {
 }
 
 impl Works {
-    const fn of(self, part: Part) -> Option<bool> {
+    const fn state_of(self, part: Part) -> Option<bool> {
         match part {
             Part::Node => Some(self.node),
             Part::Device => self.device,
@@ -70,7 +70,7 @@ pub(super) struct Parts {
     network: Option<Network>,
     /// File that prevents the device processes from starting while it exists.
     down: PathBuf,
-    wanted: [Wanted; 3],
+    wanted: [DeviceKind; 3],
     works: [Works; 3],
 }
 
@@ -91,17 +91,17 @@ impl Parts {
         };
         let down = folder.join("box-is-down");
         let second = match own_networks {
-            true => Wanted::Kernel,
-            false => Wanted::Thread,
+            true => DeviceKind::Kernel,
+            false => DeviceKind::Thread,
         };
-        let wanted = [Wanted::Box, second, Wanted::Nothing];
-        let boxed = boxed(interpreter, folder, &down)?;
+        let wanted = [DeviceKind::Box, second, DeviceKind::Nothing];
+        let boxed = box_device_flag(interpreter, folder, &down)?;
         for (spec, wanted) in specs.iter_mut().zip(wanted) {
             let device = match wanted {
-                Wanted::Box => &boxed,
-                Wanted::Kernel => "kernel",
-                Wanted::Thread => "udp",
-                Wanted::Nothing => "off",
+                DeviceKind::Box => &boxed,
+                DeviceKind::Kernel => "kernel",
+                DeviceKind::Thread => "udp",
+                DeviceKind::Nothing => "off",
             };
             spec.set_flag("--device", device);
         }
@@ -115,7 +115,7 @@ impl Parts {
     }
 
     /// Returns the kind of device of each node, node 1 first.
-    pub(super) const fn wanted(&self) -> [Wanted; 3] {
+    pub(super) const fn wanted(&self) -> [DeviceKind; 3] {
         self.wanted
     }
 
@@ -183,13 +183,13 @@ impl Parts {
     }
 
     /// Records that a node's process ended unexpectedly.
-    pub(super) fn ended(&mut self, node: u32) {
+    pub(super) fn record_ended(&mut self, node: u32) {
         self.set(Part::Node, node, false);
     }
 
     fn present(&self, part: Part, node: u32) -> Option<bool> {
         let (_, works) = ALL.into_iter().zip(self.works).find(|(one, _)| *one == node)?;
-        works.of(part)
+        works.state_of(part)
     }
 
     fn network(&self) -> io::Result<&Network> {
@@ -219,7 +219,7 @@ pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Op
         Part::Device => format!("the box of node {node}"),
         Part::Interface => format!("the interface of node {node}"),
     };
-    let present = works.of(part);
+    let present = works.state_of(part);
     match (present, fail) {
         (None, _) => Some(format!("node {node} has no such part")),
         (Some(false), true) => Some(format!("{what} is down already")),
@@ -231,7 +231,7 @@ pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Op
 
 /// Returns the `--device` value for external processes that run our switch programs, as with
 /// `--device p4`. Writes a script that refuses to start them while the file `down` exists.
-fn boxed(interpreter: &Path, folder: &Path, down: &Path) -> io::Result<String> {
+fn box_device_flag(interpreter: &Path, folder: &Path, down: &Path) -> io::Result<String> {
     let script = folder.join("box.sh");
     let text = format!(
         "#!/bin/sh\n[ -e '{}' ] && exit 1\nexec '{}' \"$1\"\n",

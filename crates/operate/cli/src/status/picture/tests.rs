@@ -99,7 +99,7 @@ fn busy() -> (ClusterView, Rates, PlanInProgressView) {
     };
     let mut rates = Rates::default();
     for at in [0, 10, 40, 110, 180] {
-        rates.look(&look(at), Duration::from_secs(1));
+        rates.update(&look(at), Duration::from_secs(1));
     }
     let step = |change: &str| StepView { change: change.to_owned(), weights: Vec::new() };
     let steps = PlanInProgressView {
@@ -183,7 +183,7 @@ fn empty_cluster_can_be_drawn() {
     lone.role = "candidate".to_owned();
     let mut rates = Rates::default();
     let lone = cluster(vec![lone]);
-    rates.look(&lone, Duration::ZERO);
+    rates.update(&lone, Duration::ZERO);
     let expected = "\
 cluster ab (durable, store lsm, era 4): no leader
 0 slots decided
@@ -191,7 +191,7 @@ cluster ab (durable, store lsm, era 4): no leader
 ● 1  candidate  ████████████████████████  0    log 0 B from 0";
     assert_eq!(drawn(&lone, &rates), expected);
     // If no time has elapsed, the rates are unknown and there is no division by zero.
-    rates.look(&lone, Duration::ZERO);
+    rates.update(&lone, Duration::ZERO);
     assert!(drawn(&lone, &rates).contains("0 slots decided, 0/s ▁\n"));
     let empty = ClusterView::new(Vec::new());
     let expected = "cluster unknown: no leader\n0 slots decided\n";
@@ -222,8 +222,8 @@ fn the_largest_numbers_fit() {
     second.progress = Some(progress("catching_up", "slots", 0, u64::MAX, 250));
     let largest = cluster(vec![leader, second]);
     let mut rates = Rates::default();
-    rates.look(&cluster(vec![view(1, 0)]), Duration::MAX);
-    rates.look(&largest, Duration::from_millis(1));
+    rates.update(&cluster(vec![view(1, 0)]), Duration::MAX);
+    rates.update(&largest, Duration::from_millis(1));
     let drawn = drawn(&largest, &rates);
     assert!(drawn.contains("18446744073709551615/s █"), "{drawn}");
     assert!(drawn.contains("18446744073709551615 behind"), "{drawn}");
@@ -261,16 +261,16 @@ fn decreased_counters_start_a_new_rate() {
     };
     let mut rates = Rates::default();
     let second = Duration::from_secs(1);
-    rates.look(&look(1, 100, 1000), second);
+    rates.update(&look(1, 100, 1000), second);
     assert!(rates.decided.is_empty() && rates.sent.is_empty());
-    rates.look(&look(1, 300, 6000), second * 2);
+    rates.update(&look(1, 300, 6000), second * 2);
     assert_eq!(rates.decided, [100]);
     assert_eq!((rates.applied[&1], rates.sent[&2]), (100, 2500));
-    rates.look(&look(2, 200, 7000), second);
+    rates.update(&look(2, 200, 7000), second);
     assert!(rates.applied.is_empty() && rates.sent.is_empty());
     assert_eq!(rates.decided, [100, 0]);
     for at in 0..100 {
-        rates.look(&look(2, 300 + at, 0), second);
+        rates.update(&look(2, 300 + at, 0), second);
     }
     assert_eq!(rates.decided.len(), 40);
 }

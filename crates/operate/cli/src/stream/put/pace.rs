@@ -12,16 +12,16 @@ const TURNS: u64 = 20;
 #[derive(Debug)]
 pub(super) struct Pace {
     bytes_per_second: Option<u64>,
-    due: Instant,
+    next_write_at: Instant,
 }
 
 impl Pace {
     pub(super) fn new(bytes_per_second: Option<u64>) -> Self {
-        Self { bytes_per_second, due: Instant::now() }
+        Self { bytes_per_second, next_write_at: Instant::now() }
     }
 
     /// Returns the number of bytes that may be sent in one write, at most `piece`.
-    pub(super) fn most(&self, piece: usize) -> usize {
+    pub(super) fn bytes_allowed(&self, piece: usize) -> usize {
         match self.bytes_per_second {
             None => piece,
             Some(rate) => {
@@ -31,7 +31,7 @@ impl Pace {
     }
 
     /// Sleeps until the next write after sending `bytes`. Unused allowance expires.
-    pub(super) fn spend(&mut self, bytes: usize) {
+    pub(super) fn sleep_after(&mut self, bytes: usize) {
         let wait = self.after(bytes, Instant::now());
         thread::sleep(wait);
     }
@@ -42,8 +42,8 @@ impl Pace {
         };
         let micros = bytes as u128 * 1_000_000 / u128::from(rate);
         let cost = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
-        self.due = self.due.max(now) + cost;
-        self.due.duration_since(now)
+        self.next_write_at = self.next_write_at.max(now) + cost;
+        self.next_write_at.duration_since(now)
     }
 }
 
@@ -55,13 +55,13 @@ mod tests {
     fn rate_limit_does_not_accumulate_credit_in_pauses() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut pace = Pace { bytes_per_second: Some(1000), due: start };
-        assert_eq!(pace.most(1 << 20), 50);
+        let mut pace = Pace { bytes_per_second: Some(1000), next_write_at: start };
+        assert_eq!(pace.bytes_allowed(1 << 20), 50);
         assert_eq!(pace.after(50, at(0)), Duration::from_millis(50));
         assert_eq!(pace.after(50, at(20)), Duration::from_millis(80));
         assert_eq!(pace.after(50, at(5000)), Duration::from_millis(50));
         let mut free = Pace::new(None);
-        assert_eq!(free.most(77), 77);
+        assert_eq!(free.bytes_allowed(77), 77);
         assert_eq!(free.after(1 << 40, start), Duration::ZERO);
     }
 }

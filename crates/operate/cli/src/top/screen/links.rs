@@ -35,7 +35,7 @@ fn cell(from: &Node<'_>, to: u32) -> Cell {
     if from.node == to {
         return set(None, "·", "·");
     }
-    let Some(view) = from.fresh() else {
+    let Some(view) = from.fresh_view() else {
         return set(None, "? stale", "?");
     };
     let Some(member) = view.members.iter().find(|member| member.node == to) else {
@@ -105,7 +105,7 @@ pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
 
 /// Returns the reasons for which preferred planes are not used.
 fn reasons(now: &Now<'_>) -> Vec<String> {
-    let fresh = now.nodes.iter().filter_map(Node::fresh);
+    let fresh = now.nodes.iter().filter_map(Node::fresh_view);
     let all = fresh.flat_map(|view| {
         let why = |member: &MemberView| {
             let plane = member.plane.as_ref()?;

@@ -154,7 +154,7 @@ pub(super) fn of_node(node: &Node<'_>) -> Vec<(Severity, String)> {
         let is = if node.is_starting { Severity::Wait } else { Severity::Bad };
         said.push((is, trouble.to_owned()));
     }
-    let Some(view) = node.fresh() else {
+    let Some(view) = node.fresh_view() else {
         return said;
     };
     said.extend(of_view(view));

@@ -59,15 +59,15 @@ impl Screen {
             self.take(News::Answer(format!("admin:{node}"), answer));
         }
         self.take(News::Tuning(1, Box::new(tuning())));
-        self.app.look(self.at);
+        self.app.record_state(self.at);
     }
 
     fn take(&mut self, news: News) {
-        self.app.take(news, self.at);
+        self.app.record_news(news, self.at);
     }
 
     fn wish(&mut self, wish: Action) {
-        self.app.wish(wish, self.at);
+        self.app.apply_action(wish, self.at);
     }
 
     /// Draws the screen and returns its lines.
@@ -225,8 +225,8 @@ fn each_view_shows_its_data_and_details_show_all() {
         let lasts = |days: i64| Validity { begins_unix_s: 0, ends_unix_s: days * 86_400 };
         // The node itself reports the problem with its certificates.
         view.certificates = vec![
-            CertificateView::at("node", lasts(8), 3 * 86_400),
-            CertificateView::at("server", lasts(2), 3 * 86_400),
+            CertificateView::view_at("node", lasts(8), 3 * 86_400),
+            CertificateView::view_at("server", lasts(2), 3 * 86_400),
         ];
         view.notices = view.certificates[0].warning().into_iter().collect();
         if view.node == 2 {
