@@ -14,7 +14,7 @@ use std::{
 };
 
 use quorate_bench::{
-    generator::Running,
+    generator::RunningLoad,
     load::{Answer, Offer, Plan},
     protocol::{Malformed, Protocol, framed::Framed, resp::Resp},
     samples::Samples,
@@ -85,12 +85,12 @@ fn run(wish: &Wish) -> io::Result<()> {
         connections: wish.connections,
         warmup: nanos(wish.warmup),
         measure: nanos(wish.duration),
-        patience: nanos(PATIENCE_SECONDS),
+        reply_timeout: nanos(PATIENCE_SECONDS),
     };
     let to = vec![wish.connect.into()];
     let running = match wish.protocol.as_str() {
-        "framed" => Running::start(plan, to, Numbered(Framed::new(wish.value_bytes)))?,
-        "resp" => Running::start(plan, to, Resp::new(wish.value_bytes, KEYS, 0))?,
+        "framed" => RunningLoad::start(plan, to, Numbered(Framed::new(wish.value_bytes)))?,
+        "resp" => RunningLoad::start(plan, to, Resp::new(wish.value_bytes, KEYS, 0))?,
         other => return Err(io::Error::other(format!("{other}: not a protocol"))),
     };
     if let Some(started) = running.started() {

@@ -6,7 +6,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use quorate_frame_client::{FrameClient, Options, Outcome};
 
 use crate::{
-    generator::Running,
+    generator::RunningLoad,
     load::{Answer, Load, Plan},
     schedule::Nanos,
 };
@@ -22,9 +22,9 @@ pub(crate) fn start(
     nodes: Vec<SocketAddr>,
     interface: String,
     value_bytes: usize,
-) -> io::Result<Running> {
+) -> io::Result<RunningLoad> {
     let plan = Plan { connections: 1, ..plan };
-    Running::spawn(move |shared| {
+    RunningLoad::spawn(move |shared| {
         let opened = FrameClient::open(&nodes, &interface, Options::default());
         let mut client = opened.map_err(io::Error::other)?;
         let command = vec![b'x'; value_bytes];
@@ -39,7 +39,7 @@ pub(crate) fn start(
         while !shared.is_stopped() && !load.is_over(since()) {
             let now = since();
             let mut due = 0;
-            while load.issue(now).is_some() {
+            while load.take_due_command(now).is_some() {
                 due += 1;
             }
             while due > 0 {
@@ -49,7 +49,7 @@ pub(crate) fn start(
                 taken.map_err(|why| io::Error::other(format!("not taken: {why:?}")))?;
                 due -= count;
             }
-            let wait = Duration::from_nanos(load.wake_at().saturating_sub(since()));
+            let wait = Duration::from_nanos(load.next_wakeup().saturating_sub(since()));
             client.turn(wait.min(WAIT_MAX)).map_err(io::Error::other)?;
             let now = since();
             while let Some(done) = client.take_done() {
@@ -61,7 +61,7 @@ pub(crate) fn start(
                     load.replied(now, ONLY, answer);
                 }
             }
-            shared.tell(load.completed());
+            shared.publish_progress(load.completed());
         }
         Ok(load.finish())
     })

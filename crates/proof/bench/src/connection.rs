@@ -9,7 +9,7 @@ use std::{
 
 use quorate_tls::session::{ReadOutcome, Session};
 
-use crate::door::Door;
+use crate::door::ClientAddress;
 
 /// Timeout for establishing a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to a node's client address and blocks until the connection is established.
-    pub fn dial(door: &Door) -> io::Result<Self> {
+    pub fn connect_to(door: &ClientAddress) -> io::Result<Self> {
         let stream = door.connect(CONNECT_WAIT)?;
         let (socket, session) = stream.into_parts().expect("there is one");
         socket.set_nonblocking(true)?;
@@ -64,7 +64,7 @@ impl Connection {
 
     /// Sends as much output as the socket accepts.
     pub fn send(&mut self) -> io::Result<()> {
-        self.blocked = match self.advance() {
+        self.blocked = match self.send_output() {
             Ok(()) => false,
             Err(error) if error.kind() == ErrorKind::WouldBlock => true,
             Err(error) => return Err(error),
@@ -77,7 +77,7 @@ impl Connection {
     }
 
     /// Sends all output, or fails with `WouldBlock` when the socket is full.
-    fn advance(&mut self) -> io::Result<()> {
+    fn send_output(&mut self) -> io::Result<()> {
         loop {
             let rest = &self.output[self.sent..];
             let moved = match &mut self.session {

@@ -54,7 +54,7 @@ impl Device {
     }
 
     /// Returns whether a node reports a device of this kind rather than a fallback.
-    fn is(self, kind: &str) -> bool {
+    fn matches_kind(self, kind: &str) -> bool {
         kind == match self {
             Self::Udp | Self::Packet | Self::P4 => self.name(),
             Self::Tc | Self::Kernel => Self::Kernel.name(),
@@ -69,7 +69,7 @@ impl Device {
             let Some(device) = &node.device else {
                 return Some(format!("node {number} has no device"));
             };
-            if !self.is(&device.kind) {
+            if !self.matches_kind(&device.kind) {
                 return Some(format!("node {number} has another one: {}", device.name));
             }
             if !device.used || device.armed.is_none() {
@@ -203,11 +203,11 @@ mod tests {
     #[test]
     fn device_name_must_match_the_requested_kind() {
         assert_eq!(
-            Device::ALL.map(|device| device.is("packet")),
+            Device::ALL.map(|device| device.matches_kind("packet")),
             [false, true, false, false, false]
         );
-        assert!(Device::Kernel.is("kernel") && Device::Tc.is("kernel"));
-        assert!(Device::Udp.is("udp") && !Device::Udp.is(""));
+        assert!(Device::Kernel.matches_kind("kernel") && Device::Tc.matches_kind("kernel"));
+        assert!(Device::Udp.matches_kind("udp") && !Device::Udp.matches_kind(""));
     }
 
     #[test]

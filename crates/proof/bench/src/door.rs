@@ -19,7 +19,7 @@ const ANSWER_BYTES_MAX: usize = 512;
 
 /// Client address of a node, with credentials and the durability class to request.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct ClientAddress {
     address: SocketAddr,
     /// `HOST:PORT` as given by the user; a certificate must name the host.
     name: String,
@@ -29,13 +29,13 @@ pub struct Door {
     class: (AnswerClass, Speaks),
 }
 
-impl From<SocketAddr> for Door {
+impl From<SocketAddr> for ClientAddress {
     fn from(address: SocketAddr) -> Self {
         Self::named(address, &address.to_string(), None)
     }
 }
 
-impl Door {
+impl ClientAddress {
     /// Returns the door at `address`, whose certificate must name the host in `name`. With `trust`,
     /// client and node authenticate each other.
     pub fn named(address: SocketAddr, name: &str, trust: Option<&ClientTrust>) -> Self {
@@ -86,7 +86,7 @@ impl Door {
         }
         match self.class {
             (AnswerClass::Group, _) => {}
-            (asked, speaks) => ask_class(&stream, asked, speaks, wait)?,
+            (asked, speaks) => request_class(&stream, asked, speaks, wait)?,
         }
         Ok(stream)
     }
@@ -96,7 +96,7 @@ impl Door {
 fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> {
     let Login { name, password } = login;
     let (name_bytes, password_bytes) = (name.len(), password.len());
-    patient(stream, wait)?;
+    with_timeout(stream, wait)?;
     write!(
         stream,
         "*3\r\n$4\r\nAUTH\r\n${name_bytes}\r\n{name}\r\n${password_bytes}\r\n{password}\r\n"
@@ -105,13 +105,13 @@ fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> 
 }
 
 /// Switches the connection to acknowledgements at this class ([class-2]).
-fn ask_class(
+fn request_class(
     mut stream: &Stream,
     asked: AnswerClass,
     speaks: Speaks,
     wait: Duration,
 ) -> io::Result<()> {
-    patient(stream, wait)?;
+    with_timeout(stream, wait)?;
     match speaks {
         Speaks::Resp => {
             write!(stream, "QUORATE CLASS {}\r\n", asked.name())?;
@@ -131,7 +131,7 @@ fn ask_class(
     }
 }
 
-fn patient(stream: &Stream, wait: Duration) -> io::Result<()> {
+fn with_timeout(stream: &Stream, wait: Duration) -> io::Result<()> {
     stream.socket().set_write_timeout(Some(wait))?;
     stream.socket().set_read_timeout(Some(wait))
 }

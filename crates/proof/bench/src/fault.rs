@@ -32,7 +32,7 @@ impl Fault {
     }
 
     /// Returns the time until the fault ends; `None` if it is permanent.
-    pub const fn lasts(self) -> Option<Duration> {
+    pub const fn duration(self) -> Option<Duration> {
         match self {
             Self::Stop(time) => Some(time),
             Self::Narrow(_) | Self::SlowDisk(_) => None,

@@ -17,7 +17,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::{
     connection::{Connection, Scratch},
-    door::Door,
+    door::ClientAddress,
     load::{Load, Plan},
     protocol::Protocol,
     samples::Samples,
@@ -30,7 +30,7 @@ const ISSUES_MAX: usize = 4096;
 
 /// A repetition that runs in its own thread and produces its samples.
 #[derive(Debug)]
-pub struct Running<T = Samples> {
+pub struct RunningLoad<T = Samples> {
     shared: Arc<Shared>,
     thread: JoinHandle<io::Result<T>>,
 }
@@ -51,7 +51,7 @@ impl Shared {
         started
     }
 
-    pub(crate) fn tell(&self, completed: u64) {
+    pub(crate) fn publish_progress(&self, completed: u64) {
         self.completed.store(completed, Ordering::Relaxed);
     }
 
@@ -60,12 +60,12 @@ impl Shared {
     }
 }
 
-impl Running {
+impl RunningLoad {
     /// Connects to the doors in turn and starts the load. The clock starts once all connections are
     /// established.
     pub fn start<P: Protocol + Send + 'static>(
         plan: Plan,
-        doors: Vec<Door>,
+        doors: Vec<ClientAddress>,
         protocol: P,
     ) -> io::Result<Self> {
         Self::spawn(move |shared| {
@@ -75,7 +75,7 @@ impl Running {
     }
 }
 
-impl<T: Send + 'static> Running<T> {
+impl<T: Send + 'static> RunningLoad<T> {
     /// Runs a load in a thread of its own.
     pub(crate) fn spawn(
         load: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
@@ -130,17 +130,17 @@ struct Generator<P> {
     alarm: Alarm,
     connections: Vec<Option<Connection>>,
     /// Indices of connections with output to be sent.
-    dirty: Vec<usize>,
+    connections_with_output: Vec<usize>,
     scratch: Scratch,
     protocol: P,
 }
 
 impl<P: Protocol> Generator<P> {
-    fn connect(plan: Plan, doors: &[Door], protocol: P) -> io::Result<Self> {
+    fn connect(plan: Plan, doors: &[ClientAddress], protocol: P) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut connections = Vec::new();
         for (index, door) in (0..plan.connections_used()).zip(doors.iter().cycle()) {
-            let connection = Connection::dial(door).map_err(|error| {
+            let connection = Connection::connect_to(door).map_err(|error| {
                 io::Error::new(error.kind(), format!("connect to {}: {error}", door.address()))
             })?;
             epoll::add(&epoll, &connection, token(index), EventFlags::IN)?;
@@ -150,7 +150,7 @@ impl<P: Protocol> Generator<P> {
             alarm: Alarm::join(&epoll)?,
             epoll,
             connections,
-            dirty: Vec::new(),
+            connections_with_output: Vec::new(),
             scratch: Scratch::default(),
             protocol,
         })
@@ -165,33 +165,33 @@ impl<P: Protocol> Generator<P> {
             if load.is_over(now) {
                 break;
             }
-            let more = self.issue(&mut load, now);
-            let wait = if more { 0 } else { load.wake_at().saturating_sub(now) };
+            let more = self.send_due_commands(&mut load, now);
+            let wait = if more { 0 } else { load.next_wakeup().saturating_sub(now) };
             self.wait(&mut events, wait)?;
             let now = since(started);
             for event in &events {
                 self.on_event(event, &mut load, now);
             }
-            shared.tell(load.completed());
+            shared.publish_progress(load.completed());
         }
         Ok(load.finish())
     }
 
     /// Sends the commands that are due. Returns whether more may be due immediately.
-    fn issue(&mut self, load: &mut Load, now: Nanos) -> bool {
+    fn send_due_commands(&mut self, load: &mut Load, now: Nanos) -> bool {
         let mut issued = 0;
-        while issued < ISSUES_MAX && self.all_have_room() {
-            let Some(issue) = load.issue(now) else { break };
+        while issued < ISSUES_MAX && self.all_have_space() {
+            let Some(issue) = load.take_due_command(now) else { break };
             if let Some(connection) = &mut self.connections[issue.connection] {
                 let output = connection.output();
                 if output.is_empty() {
-                    self.dirty.push(issue.connection);
+                    self.connections_with_output.push(issue.connection);
                 }
                 self.protocol.request(issue.number, output);
                 issued += 1;
             }
         }
-        for index in std::mem::take(&mut self.dirty) {
+        for index in std::mem::take(&mut self.connections_with_output) {
             self.send(index, load);
         }
         issued == ISSUES_MAX
@@ -199,7 +199,7 @@ impl<P: Protocol> Generator<P> {
 
     /// Returns whether every output buffer has space. An open loop does not prefer fast
     /// connections, so one full buffer delays all commands.
-    fn all_have_room(&self) -> bool {
+    fn all_have_space(&self) -> bool {
         let mut blocked = self.connections.iter().flatten();
         blocked.all(|connection| !connection.is_blocked() || connection.has_room())
     }
@@ -218,7 +218,7 @@ impl<P: Protocol> Generator<P> {
             Ok(epoll::modify(&self.epoll, &*connection, token(index), flags)?)
         });
         if let Err(error) = sent {
-            self.lose(index, &error.to_string(), load);
+            self.close_connection(index, &error.to_string(), load);
         }
     }
 
@@ -231,7 +231,7 @@ impl<P: Protocol> Generator<P> {
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
             && let Err(why) = self.receive(index, load, now)
         {
-            self.lose(index, &why, load);
+            self.close_connection(index, &why, load);
         }
     }
 
@@ -257,7 +257,7 @@ impl<P: Protocol> Generator<P> {
         parsed
     }
 
-    fn lose(&mut self, index: usize, why: &str, load: &mut Load) {
+    fn close_connection(&mut self, index: usize, why: &str, load: &mut Load) {
         self.connections[index] = None;
         load.lost(index, why);
     }

@@ -25,7 +25,7 @@ pub struct Command {
 
 /// Hops of the commands in one kind of cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Life {
+pub struct CommandTimeline {
     pub durability: String,
     /// Plane and device of the nodes; `None` for the default.
     pub plane: Option<String>,
@@ -38,19 +38,19 @@ pub struct Life {
     /// Latency of the example command, the one closest to the median.
     pub typical_us: f64,
     /// One lane for the client, the leader and each follower.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<TimelineLane>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Lane {
+pub struct TimelineLane {
     pub name: String,
     /// Hops in the order of their median times.
-    pub hops: Vec<Reached>,
+    pub hops: Vec<ReachedHop>,
 }
 
 /// Times at which commands reached a hop, in microseconds since the client sent them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reached {
+pub struct ReachedHop {
     pub hop: &'static str,
     /// Median over all commands.
     pub p50_us: f64,
@@ -71,10 +71,13 @@ type Key = (usize, Hop, Hop);
 
 /// Aligns the stamps of the nodes (leader first) with the commands. Returns `None` if no command
 /// was seen by all nodes.
-pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life> {
+pub fn command_timeline(
+    commands: &[Command],
+    nodes: &[(String, Vec<Stamp>)],
+) -> Option<CommandTimeline> {
     let found: Vec<(&Command, BTreeMap<Key, u64>)> = commands
         .iter()
-        .map(|command| (command, hops_of(command, nodes)))
+        .map(|command| (command, hop_times(command, nodes)))
         .filter(|(_, hops)| (0..nodes.len()).all(|lane| hops.keys().any(|(of, ..)| *of == lane)))
         .collect();
     let mut all: BTreeMap<Key, Latencies> = BTreeMap::new();
@@ -98,17 +101,22 @@ pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life
     let typical = found.iter().filter(complete).min_by_key(off);
     let (typical, example) = typical.or_else(|| found.iter().min_by_key(off))?;
     let typical_us = us(typical.replied_ns - typical.sent_ns);
-    let ends =
-        |hop, p50_us, p99_us, typical_us| Reached { hop, p50_us, p99_us, typical_us, share: 1.0 };
+    let ends = |hop, p50_us, p99_us, typical_us| ReachedHop {
+        hop,
+        p50_us,
+        p99_us,
+        typical_us,
+        share: 1.0,
+    };
     let (p50_us, p99_us) = (round(middle), round(whole.quantile_us(0.99)));
-    let mut lanes = vec![Lane {
+    let mut lanes = vec![TimelineLane {
         name: "client".to_owned(),
         hops: vec![ends(SENT, 0.0, 0.0, 0.0), ends(REPLIED, p50_us, p99_us, typical_us)],
     }];
     for (lane, (name, _)) in nodes.iter().enumerate() {
         let of = all.iter().filter(|((of, ..), _)| *of == lane);
-        let mut hops: Vec<Reached> = of
-            .map(|(key, latencies)| Reached {
+        let mut hops: Vec<ReachedHop> = of
+            .map(|(key, latencies)| ReachedHop {
                 hop: key.2.name(),
                 p50_us: round(latencies.quantile_us(0.5)),
                 p99_us: round(latencies.quantile_us(0.99)),
@@ -117,9 +125,9 @@ pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life
             })
             .collect();
         hops.sort_by(|one, other| one.p50_us.total_cmp(&other.p50_us));
-        lanes.push(Lane { name: name.clone(), hops });
+        lanes.push(TimelineLane { name: name.clone(), hops });
     }
-    Some(Life {
+    Some(CommandTimeline {
         durability: String::new(),
         plane: None,
         value_bytes: 0,
@@ -136,7 +144,7 @@ fn us(nanos: Nanos) -> f64 {
 }
 
 /// Returns the times at which a command reached each hop, in nanoseconds after it was sent.
-fn hops_of(command: &Command, nodes: &[(String, Vec<Stamp>)]) -> BTreeMap<Key, u64> {
+fn hop_times(command: &Command, nodes: &[(String, Vec<Stamp>)]) -> BTreeMap<Key, u64> {
     let mut hops = BTreeMap::new();
     for (lane, (_, stamps)) in nodes.iter().enumerate() {
         let from = stamps.partition_point(|stamp| stamp.at_ns < command.sent_ns);
@@ -207,7 +215,7 @@ mod tests {
                         23000 sending -, 60000 woke -, 61000 frame -, 62000 decided 0";
         let nodes =
             [("leader".to_owned(), moved(leader, 9)), ("follower".to_owned(), moved(follower, 9))];
-        let life = life(&commands(), &nodes).unwrap();
+        let life = command_timeline(&commands(), &nodes).unwrap();
         assert_eq!((life.commands, life.typical_us), (9, 50.0));
         let shown = |lane: usize| -> Vec<(&str, f64)> {
             let hops = life.lanes[lane].hops.iter();
@@ -240,7 +248,8 @@ mod tests {
     fn only_the_end_of_its_own_write_is_a_hop() {
         let leader = "1000 woke -, 2000 written 1, 10000 woke -, 12000 recorded 0, 15000 writing 0, 30000 woke -, \
                       31000 written 0, 40000 woke -, 41000 decided 0";
-        let life = life(&commands(), &[("leader".to_owned(), moved(leader, 9))]).unwrap();
+        let life =
+            command_timeline(&commands(), &[("leader".to_owned(), moved(leader, 9))]).unwrap();
         let hops: Vec<&str> = life.lanes[1].hops.iter().map(|hop| hop.hop).collect();
         let expected = ["woke", "recorded", "writing", "woke", "written", "woke", "decided"];
         assert_eq!(hops, expected);
@@ -252,10 +261,10 @@ mod tests {
         let rare = stamps("114000 writing 5, 115000 written 1");
         let mut all = often.clone();
         all.splice(2..2, rare);
-        let seen = life(&commands(), &[("leader".to_owned(), all)]).unwrap();
+        let seen = command_timeline(&commands(), &[("leader".to_owned(), all)]).unwrap();
         assert_eq!(seen.lanes[1].hops.len(), 2);
         let none = [("leader".to_owned(), often), ("node 2".to_owned(), Vec::new())];
-        assert!(life(&commands(), &none).is_none());
-        assert!(life(&[], &[]).is_none());
+        assert!(command_timeline(&commands(), &none).is_none());
+        assert!(command_timeline(&[], &[]).is_none());
     }
 }

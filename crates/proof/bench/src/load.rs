@@ -41,7 +41,7 @@ pub struct Plan {
     /// Measured time after the warm-up, in nanoseconds.
     pub measure: Nanos,
     /// Maximum time to wait for replies after the last command was sent, in nanoseconds.
-    pub patience: Nanos,
+    pub reply_timeout: Nanos,
 }
 
 impl Plan {
@@ -63,7 +63,7 @@ impl Plan {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Issue {
+pub struct DueCommand {
     pub connection: usize,
     /// Number of the command within the repetition.
     pub number: u64,
@@ -82,7 +82,7 @@ pub enum Answer<'a> {
 enum Source {
     Rate {
         schedule: Schedule,
-        turn: usize,
+        next_connection: usize,
     },
     /// Indices of the connections that can accept another command, one entry per command.
     Room(VecDeque<usize>),
@@ -97,7 +97,7 @@ pub struct Load {
     /// order.
     outstanding: Vec<VecDeque<Nanos>>,
     outstanding_total: usize,
-    gone: Vec<bool>,
+    closed_connections: Vec<bool>,
     issued: u64,
     stopped: bool,
     samples: Samples,
@@ -109,7 +109,7 @@ impl Load {
         let connections = plan.connections_used();
         let source = match plan.offer {
             Offer::Open { per_second } => {
-                Source::Rate { schedule: Schedule::new(now, per_second), turn: 0 }
+                Source::Rate { schedule: Schedule::new(now, per_second), next_connection: 0 }
             }
             Offer::Closed { outstanding } => {
                 let outstanding = usize::try_from(outstanding).expect("a count fits");
@@ -123,7 +123,7 @@ impl Load {
             source,
             outstanding: vec![VecDeque::new(); connections],
             outstanding_total: 0,
-            gone: vec![false; connections],
+            closed_connections: vec![false; connections],
             issued: 0,
             stopped: false,
             samples,
@@ -131,32 +131,32 @@ impl Load {
     }
 
     /// Returns the next command that is due. The caller repeats the call until it returns `None`.
-    pub fn issue(&mut self, now: Nanos) -> Option<Issue> {
+    pub fn take_due_command(&mut self, now: Nanos) -> Option<DueCommand> {
         loop {
-            let (connection, begins) = self.due(now)?;
+            let (connection, begins) = self.next_due(now)?;
             let number = self.issued;
             self.issued += 1;
             self.count_sending(begins, now);
-            if self.gone[connection] {
+            if self.closed_connections[connection] {
                 // An open loop continues, so commands that can no longer be sent are lost.
                 self.samples.lost += 1;
                 continue;
             }
             self.outstanding[connection].push_back(begins);
             self.outstanding_total += 1;
-            return Some(Issue { connection, number });
+            return Some(DueCommand { connection, number });
         }
     }
 
     /// Returns the connection of the next command that is due, and the time from which its latency
     /// is measured.
-    fn due(&mut self, now: Nanos) -> Option<(usize, Nanos)> {
+    fn next_due(&mut self, now: Nanos) -> Option<(usize, Nanos)> {
         if self.stopped {
             return None;
         }
         let ends = self.start.saturating_add(self.plan.sending());
         match &mut self.source {
-            Source::Rate { schedule, turn } => {
+            Source::Rate { schedule, next_connection: turn } => {
                 if self.outstanding_total >= OUTSTANDING_MAX || schedule.peek() >= ends {
                     return None;
                 }
@@ -180,11 +180,11 @@ impl Load {
         self.samples.latest = self.samples.latest.max(lateness);
     }
 
-    /// Returns the time at which the result of [`Load::issue`] or [`Load::is_over`] may change
+    /// Returns the time at which the result of [`Load::take_due_command`] or [`Load::is_over`] may change
     /// without a reply.
-    pub fn wake_at(&self) -> Nanos {
+    pub fn next_wakeup(&self) -> Nanos {
         let ends = self.start.saturating_add(self.plan.sending());
-        let patience = ends.saturating_add(self.plan.patience);
+        let patience = ends.saturating_add(self.plan.reply_timeout);
         match &self.source {
             Source::Rate { schedule, .. } if !self.stopped && schedule.peek() < ends => {
                 // At the limit, only a reply allows another command.
@@ -219,7 +219,7 @@ impl Load {
 
     /// Handles the loss of a connection. Its outstanding commands are lost.
     pub fn lost(&mut self, connection: usize, why: &str) {
-        if std::mem::replace(&mut self.gone[connection], true) {
+        if std::mem::replace(&mut self.closed_connections[connection], true) {
             return;
         }
         let lost = self.outstanding[connection].len();
@@ -244,7 +244,7 @@ impl Load {
     /// arrived, the wait for replies has ended, or all connections are lost.
     pub fn is_over(&self, now: Nanos) -> bool {
         let ends = self.start.saturating_add(self.plan.sending());
-        if self.gone.iter().all(|gone| *gone) {
+        if self.closed_connections.iter().all(|gone| *gone) {
             return true;
         }
         let sent = match &self.source {
@@ -252,7 +252,7 @@ impl Load {
             Source::Room(_) => now >= ends,
         };
         (sent && now >= ends && self.outstanding_total == 0)
-            || now >= ends.saturating_add(self.plan.patience)
+            || now >= ends.saturating_add(self.plan.reply_timeout)
     }
 
     /// Returns the current number of successful replies within the measured time.

@@ -13,7 +13,7 @@ use serde::Serialize;
 pub use compared::{Comparison, Predicted};
 pub use svg::escaped;
 
-use crate::{environment::Environment, life::Life, probe::Ceiling, row::Row};
+use crate::{environment::Environment, life::CommandTimeline, probe::Ceiling, row::Row};
 
 /// Results of one run of the bench.
 #[derive(Clone, Debug, Serialize)]
@@ -32,7 +32,7 @@ pub struct Document {
     pub predictions: Vec<Predicted>,
     /// Hops of commands, if they were traced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub lives: Vec<Life>,
+    pub lives: Vec<CommandTimeline>,
     pub notes: Vec<String>,
 }
 

@@ -22,7 +22,7 @@ use quorate_testbed::interrupt;
 
 use args::FileArgs;
 use quorate_cli::{
-    output::{Exit, Output, Problem, is_on},
+    output::{Exit, Output, Problem, is_switched_on},
     signals,
 };
 
@@ -124,13 +124,13 @@ pub fn measure(
     run: impl FnOnce(&mut Document) -> Result<(), quorate_bench::problem::Problem>,
 ) -> Result<Exit, Problem> {
     if network.is_some() {
-        let no_skips = env::var(NO_SKIPS).is_ok_and(|value| is_on(&value));
+        let no_skips = env::var(NO_SKIPS).is_ok_and(|value| is_switched_on(&value));
         if let Some(why) = network::enter(no_skips)? {
             return publish::skip(program, &why, files);
         }
     }
     publish::check(files)?;
-    signals::end_at_first(interrupt::clean_up)?;
+    signals::end_at_first_signal(interrupt::clean_up)?;
     let mut document = publish::document(program);
     let measured = run(&mut document);
     finish::finish(document, files, measured.map_err(Problem::from))

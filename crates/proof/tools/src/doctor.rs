@@ -154,7 +154,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
     let cluster = match &args.admin[..] {
         [] => Err("give --admin".to_owned()),
         admin => {
-            let proved = tls.map_or(Ok(()), quorate_cli::prove_by);
+            let proved = tls.map_or(Ok(()), quorate_cli::use_certificate);
             match proved.and_then(|()| Ok(query_cluster(admin)?)) {
                 Ok(cluster) => Ok(cluster),
                 // A bundle is most useful when no node responds.
@@ -178,7 +178,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
         quick: args.check,
         launcher: Some(&launcher),
     };
-    let system = System::real();
+    let system = System::this_machine();
     let mut report = examine(&system, &wish);
     if let (Err(why), true) = (&cluster, args.asks_nodes()) {
         let hint = "check that a node is running, and give its address with --admin";

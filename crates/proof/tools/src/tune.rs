@@ -79,7 +79,7 @@ pub(crate) fn run(args: &TuneArgs, output: Output) -> Result<Exit, Problem> {
         let sweep = Sweep::new(args.load(), &admin, view)?;
         consent(sweep::clients(&cluster)?, sweep.seconds(), args.yes)?;
         let admin = admin.clone();
-        signals::end_at_first(move || {
+        signals::end_at_first_signal(move || {
             let _ = sweep::release(&admin);
         })?;
         Some(sweep.run()?)

@@ -18,7 +18,7 @@ pub struct BufferSizes {
 
 /// Requests a receive buffer of [`BUFFER_BYTES`] bytes, first without privileges and then as a node
 /// does.
-pub fn ask() -> io::Result<BufferSizes> {
+pub fn measure_buffer() -> io::Result<BufferSizes> {
     let open = || socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     let plain = open()?;
     sockopt::set_socket_recv_buffer_size(&plain, BUFFER_BYTES)?;
@@ -29,10 +29,10 @@ pub fn ask() -> io::Result<BufferSizes> {
 }
 
 pub fn examine() -> Finding {
-    judge(&ask())
+    buffer_finding(&measure_buffer())
 }
 
-fn judge(got: &io::Result<BufferSizes>) -> Finding {
+fn buffer_finding(got: &io::Result<BufferSizes>) -> Finding {
     let name = "buffers";
     let planes = &[Plane::Udp, Plane::Multicast, Plane::Chain];
     let hint =
@@ -63,21 +63,21 @@ mod tests {
     use crate::doctor::finding::State;
 
     #[test]
-    fn short_buffer_is_a_warning_with_a_hint() {
-        let of = |asked, got| judge(&Ok(BufferSizes { asked, got }));
+    fn less_than_was_wanted_says_what_to_do() {
+        let of = |asked, got| buffer_finding(&Ok(BufferSizes { asked, got }));
         let short = of(212_992, 212_992);
         assert_eq!(short.state, State::Warning);
         assert_eq!(short.what, "a socket keeps 208 KiB of 4096 KiB");
         assert!(short.hint.contains("rmem_max=4194304"), "{short:?}");
         assert!(short.detail.ends_with("at 851 Mbit/s at most"), "{short:?}");
         assert_eq!(of(212_992, BUFFER_BYTES).state, State::Ok);
-        let none = judge(&Err(io::ErrorKind::PermissionDenied.into()));
+        let none = buffer_finding(&Err(io::ErrorKind::PermissionDenied.into()));
         assert_eq!((none.state, none.blocks), (State::Unknown, false));
     }
 
     #[test]
-    fn forced_buffer_is_never_smaller() {
-        let BufferSizes { asked, got } = ask().unwrap();
+    fn force_never_gives_less() {
+        let BufferSizes { asked, got } = measure_buffer().unwrap();
         assert!(0 < asked && asked <= got, "{asked} {got}");
     }
 }

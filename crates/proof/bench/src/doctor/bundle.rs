@@ -23,8 +23,8 @@ use serde_json::Value as Json;
 use crate::{
     doctor::{
         reach,
-        redact::{self, Redacted},
-        system::{System, Unread},
+        redact::{self, RedactedLine},
+        system::{System, UnreadableFile},
     },
     environment::version,
 };
@@ -141,7 +141,7 @@ pub fn is_free(to: &Path) -> io::Result<()> {
 /// Writes the bundle, readable only by its owner and either complete or absent. Never overwrites a
 /// file.
 pub fn write(to: &Path, system: &System, wish: &BundleInputs<'_>) -> io::Result<Manifest> {
-    let mut bundle = Bundle::of(system, wish);
+    let mut bundle = Bundle::collect(system, wish);
     let manifest = bundle.manifest.clone();
     let text = serde_json::to_string_pretty(&manifest)?;
     bundle.files.push(("manifest.json".to_owned(), text));
@@ -176,7 +176,7 @@ struct Bundle {
 }
 
 impl Bundle {
-    fn of(system: &System, wish: &BundleInputs<'_>) -> Self {
+    fn collect(system: &System, wish: &BundleInputs<'_>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut bundle = Self {
             files: Vec::new(),
@@ -193,21 +193,21 @@ impl Bundle {
         bundle.machine(system);
         match &wish.cluster {
             Ok((cluster, given)) => bundle.nodes(cluster, given),
-            Err(why) => bundle.miss("nodes", why),
+            Err(why) => bundle.note_missing("nodes", why),
         }
         for (number, log) in wish.logs.iter().enumerate() {
             let shown = log.display().to_string();
             if number >= LOGS_MAX {
-                bundle.miss(&shown, &format!("more than {LOGS_MAX} logs"));
+                bundle.note_missing(&shown, &format!("more than {LOGS_MAX} logs"));
                 continue;
             }
-            match end_of(log) {
+            match end_of_log(log) {
                 Ok(text) => bundle.text(&log_name(number + 1, log), &shown, &text),
-                Err(why) => bundle.miss(&shown, &why),
+                Err(why) => bundle.note_missing(&shown, &why),
             }
         }
         if wish.logs.is_empty() {
-            bundle.miss("logs", "none was named with --log");
+            bundle.note_missing("logs", "none was named with --log");
         }
         bundle.journal();
         bundle
@@ -224,7 +224,7 @@ impl Bundle {
     }
 
     fn text(&mut self, name: &str, source: &str, text: &str) {
-        let Redacted { text, lines } = redact::text(text);
+        let RedactedLine { text, lines } = redact::text(text);
         self.add(name, source, text, Some(lines));
     }
 
@@ -234,7 +234,7 @@ impl Bundle {
         self.add(name, source, text, None);
     }
 
-    fn miss(&mut self, what: &str, why: &str) {
+    fn note_missing(&mut self, what: &str, why: &str) {
         let plain = |text: &str| redact::text(text).text.trim_end().to_owned();
         self.manifest.missing.push(Missing { what: plain(what), why: plain(why) });
     }
@@ -256,7 +256,7 @@ impl Bundle {
         for path in MACHINE {
             match system.read(path) {
                 Ok(text) => self.text(&format!("machine/{path}"), &format!("/{path}"), &text),
-                Err(Unread(why)) => self.miss(&format!("/{path}"), &why),
+                Err(UnreadableFile(why)) => self.note_missing(&format!("/{path}"), &why),
             }
         }
     }
@@ -272,7 +272,7 @@ impl Bundle {
         self.document("versions.json", "/status of each node", &document);
         let (members, problems) = reach::members(cluster, given);
         for problem in problems {
-            self.miss("a node", &problem);
+            self.note_missing("a node", &problem);
         }
         for member in members {
             for (page, file) in PAGES {
@@ -285,8 +285,10 @@ impl Bundle {
                             Err(_) => self.text(&name, &source, &response.body),
                         }
                     }
-                    Ok(response) => self.miss(&source, &format!("HTTP status {}", response.status)),
-                    Err(error) => self.miss(&source, &error.to_string()),
+                    Ok(response) => {
+                        self.note_missing(&source, &format!("HTTP status {}", response.status))
+                    }
+                    Err(error) => self.note_missing(&source, &error.to_string()),
                 }
             }
         }
@@ -300,12 +302,12 @@ impl Bundle {
             JOURNAL_LINES,
         ]);
         let source = "journalctl --unit=quorate*";
-        match said_by(&mut command, JOURNAL_WAIT).and_then(|bytes| readable(bytes, false)) {
+        match command_output(&mut command, JOURNAL_WAIT).and_then(|bytes| readable(bytes, false)) {
             Ok(text) if text.trim().is_empty() => {
-                self.miss(source, "it has no lines of such units")
+                self.note_missing(source, "it has no lines of such units")
             }
             Ok(text) => self.text("logs/journal.txt", source, &text),
-            Err(why) => self.miss(source, &why),
+            Err(why) => self.note_missing(source, &why),
         }
     }
 }
@@ -321,7 +323,7 @@ fn log_name(number: usize, log: &Path) -> String {
 }
 
 /// Returns the last part of a log, starting at the beginning of a line.
-fn end_of(log: &Path) -> Result<String, String> {
+fn end_of_log(log: &Path) -> Result<String, String> {
     let read = || -> io::Result<(Vec<u8>, bool)> {
         // Reading a pipe would block.
         if !fs::metadata(log)?.is_file() {
@@ -352,7 +354,7 @@ fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
 }
 
 /// Runs a command and returns the end of its output. Fails if the command does not finish in time.
-fn said_by(command: &mut Command, wait: Duration) -> Result<Vec<u8>, String> {
+fn command_output(command: &mut Command, wait: Duration) -> Result<Vec<u8>, String> {
     command.env("LC_ALL", "C").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(|error| format!("not available: {error}"))?;
@@ -493,11 +495,11 @@ mod tests {
         assert_eq!(readable(b"one line".to_vec(), true), Ok(String::new()));
         assert!(readable(vec![b'a', 0], false).is_err());
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(end_of(folder.path()), Err("no file".to_owned()));
+        assert_eq!(end_of_log(folder.path()), Err("no file".to_owned()));
         let log = folder.path().join("log");
         let line = "x".repeat(1023) + "\n";
         fs::write(&log, line.repeat(9 << 10)).unwrap();
-        let end = end_of(&log).unwrap();
+        let end = end_of_log(&log).unwrap();
         assert_eq!(end.len() as u64, LOG_BYTES_MAX - 1024);
         assert!(end.starts_with(&line));
     }
@@ -505,12 +507,12 @@ mod tests {
     #[test]
     fn program_that_does_not_end_is_abandoned() {
         let wait = Duration::from_secs(20);
-        let said = said_by(Command::new("sh").args(["-c", "echo hello"]), wait);
+        let said = command_output(Command::new("sh").args(["-c", "echo hello"]), wait);
         assert_eq!(said, Ok(b"hello\n".to_vec()));
-        let never = said_by(Command::new("sleep").arg("1000"), Duration::from_millis(50));
+        let never = command_output(Command::new("sleep").arg("1000"), Duration::from_millis(50));
         assert!(never.unwrap_err().contains("no answer"));
-        let none = said_by(&mut Command::new("no-such-program-at-all"), wait);
+        let none = command_output(&mut Command::new("no-such-program-at-all"), wait);
         assert!(none.unwrap_err().starts_with("not available"));
-        assert!(said_by(&mut Command::new("false"), wait).is_err());
+        assert!(command_output(&mut Command::new("false"), wait).is_err());
     }
 }

@@ -42,7 +42,7 @@ pub struct Examined {
 }
 
 /// Examines the files in a node's or client's certificate folder.
-pub fn of_folder(folder: &Path) -> Examined {
+pub fn examine_folder(folder: &Path) -> Examined {
     let (certificates, keys) = if folder.join("node.crt").exists() {
         (
             &["node.crt", "server.crt", "ca.crt", "clients-ca.crt"][..],
@@ -56,15 +56,16 @@ pub fn of_folder(folder: &Path) -> Examined {
     for file in certificates {
         let found = match validities(&folder.join(file)) {
             Ok(all) => {
-                let what = shown_as(file);
-                let views = CertificateView::all(all.iter().map(|valid| (what, *valid)), now);
-                let worst = worst(&views).expect("a file that can be used has one");
+                let what = reported_name(file);
+                let views =
+                    CertificateView::views_of_all(all.iter().map(|valid| (what, *valid)), now);
+                let worst = worst_certificate(&views).expect("a file that can be used has one");
                 examined.certificates.push(Certificate {
                     of: "folder".to_owned(),
                     what: (*file).to_owned(),
                     days_left: worst.days_left,
                 });
-                judge(&format!("certificate {file}"), "it", worst)
+                certificate_finding(&format!("certificate {file}"), "it", worst)
             }
             Err(bad) => {
                 let hint = bad.hint();
@@ -75,19 +76,19 @@ pub fn of_folder(folder: &Path) -> Examined {
         examined.findings.push(found);
     }
     examined.findings.extend(keys.iter().map(|file| key(folder, file)));
-    examined.findings.push(together(folder));
+    examined.findings.push(match_finding(folder));
     examined
 }
 
 /// Examines the certificates presented by each running node.
-pub fn of_nodes(cluster: &ClusterView) -> Examined {
+pub fn examine_nodes(cluster: &ClusterView) -> Examined {
     let mut examined = Examined::default();
     for view in cluster.nodes.iter().filter_map(Answer::view) {
         let of = format!("node {}", view.node);
-        if let Some(worst) = worst(&view.certificates) {
+        if let Some(worst) = worst_certificate(&view.certificates) {
             let name = format!("certificates of {of}");
             let which = format!("that of the {}", worst.what);
-            examined.findings.push(judge(&name, &which, worst));
+            examined.findings.push(certificate_finding(&name, &which, worst));
         }
         examined.certificates.extend(view.certificates.iter().map(|one| Certificate {
             of: of.clone(),
@@ -99,7 +100,7 @@ pub fn of_nodes(cluster: &ClusterView) -> Examined {
 }
 
 /// Returns the name that nodes report for a certificate file.
-fn shown_as(file: &str) -> &str {
+fn reported_name(file: &str) -> &str {
     match file {
         "node.crt" => "node",
         "server.crt" => "server",
@@ -110,11 +111,11 @@ fn shown_as(file: &str) -> &str {
 }
 
 /// Returns the certificate that needs attention first.
-fn worst(all: &[CertificateView]) -> Option<&CertificateView> {
+fn worst_certificate(all: &[CertificateView]) -> Option<&CertificateView> {
     all.iter().min_by_key(|one| (Reverse(one.state), one.ends_unix_s))
 }
 
-fn judge(name: &str, which: &str, view: &CertificateView) -> Finding {
+fn certificate_finding(name: &str, which: &str, view: &CertificateView) -> Finding {
     let days = view.days_left;
     if let Some(since) = view.since() {
         let what = format!("{which} {since}: running connections continue, new ones are refused");
@@ -168,7 +169,7 @@ fn key(folder: &Path, file: &str) -> Finding {
 
 /// Checks whether certificates, keys and names match, with the check that a node or client runs on
 /// startup.
-fn together(folder: &Path) -> Finding {
+fn match_finding(folder: &Path) -> Finding {
     let name = "certificates";
     let loaded = if folder.join("node.crt").exists() {
         Trust::load(Files::in_folder(folder)).map(|trust| format!("of {}", trust.own()))
@@ -212,7 +213,7 @@ mod tests {
     #[test]
     fn each_certificate_file_of_a_node_is_checked() {
         let (_folder, own) = made(10);
-        let examined = of_folder(&own);
+        let examined = examine_folder(&own);
         let names: Vec<_> = examined.findings.iter().map(|finding| &*finding.name).collect();
         assert_eq!(
             names,
@@ -239,15 +240,15 @@ mod tests {
         let (folder, own) = made(400);
         let key = own.join("node.key");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
-        let examined = of_folder(&own);
+        let examined = examine_folder(&own);
         assert_eq!(of(&examined, "key node.key").state, State::Warning);
         let authority = folder.path().join("authority");
         let other = authority::node(&authority, 3, &[], 400, false).unwrap();
         fs::copy(other.join("node.key"), &key).unwrap();
-        assert_eq!(of(&of_folder(&own), "certificates").state, State::Failing);
+        assert_eq!(of(&examine_folder(&own), "certificates").state, State::Failing);
         fs::write(own.join("node.crt"), "nonsense").unwrap();
         fs::remove_file(&key).unwrap();
-        let examined = of_folder(&own);
+        let examined = examine_folder(&own);
         for name in ["certificate node.crt", "key node.key", "certificates"] {
             let found = of(&examined, name);
             assert!(found.state == State::Failing && !found.hint.is_empty(), "{found:?}");
@@ -259,11 +260,11 @@ mod tests {
         let (folder, _) = made(400);
         let authority = folder.path().join("authority");
         let client = authority::client(&authority, "ann", 400, false).unwrap();
-        for finding in of_folder(&client).findings {
+        for finding in examine_folder(&client).findings {
             assert_eq!(finding.state, State::Ok, "{finding:?}");
         }
         let empty = tempfile::tempdir().unwrap();
-        for finding in of_folder(empty.path()).findings {
+        for finding in examine_folder(empty.path()).findings {
             assert_eq!(finding.state, State::Failing, "{finding:?}");
         }
     }
@@ -273,7 +274,8 @@ mod tests {
         let day = 24 * 3600;
         let lasts =
             |from: i64, to: i64| Validity { begins_unix_s: from * day, ends_unix_s: to * day };
-        let of = |valid| judge("a", "it", &CertificateView::at("server", valid, 0));
+        let of =
+            |valid| certificate_finding("a", "it", &CertificateView::view_at("server", valid, 0));
         let state = |days| of(lasts(-1, days)).state;
         assert_eq!(state(-1), State::Failing);
         let expired = of(lasts(-9, -1)).what;
@@ -283,10 +285,10 @@ mod tests {
         assert_eq!((state(0), state(29), state(30)), (State::Warning, State::Warning, State::Ok));
         let mut shown = view(2);
         shown.certificates =
-            [90, 5].map(|days| CertificateView::at("server", lasts(-1, days), 0)).to_vec();
+            [90, 5].map(|days| CertificateView::view_at("server", lasts(-1, days), 0)).to_vec();
         let cluster =
             ClusterView::new(vec![Answer::Node(Box::new(view(1))), Answer::Node(Box::new(shown))]);
-        let examined = of_nodes(&cluster);
+        let examined = examine_nodes(&cluster);
         let [found] = &examined.findings[..] else { panic!("{examined:?}") };
         assert_eq!((&*found.name, found.state), ("certificates of node 2", State::Warning));
         assert_eq!(found.what, "that of the server expires in 5 days");

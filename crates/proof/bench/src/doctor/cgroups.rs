@@ -6,7 +6,7 @@
 
 use crate::doctor::{
     finding::Finding,
-    system::{System, Unread},
+    system::{System, UnreadableFile},
 };
 
 const OWN: &str = "proc/self/cgroup";
@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 32;
 pub fn examine(system: &System) -> Vec<Finding> {
     let groups = match groups(system) {
         Ok(groups) => groups,
-        Err(Unread(why)) => {
+        Err(UnreadableFile(why)) => {
             let hint = "systemd-cgls shows the groups; version 1 of control groups is not checked";
             return vec![Finding::unknown("cgroup", "the limits are unknown", hint).detail(why)];
         }
@@ -39,16 +39,16 @@ pub fn examine(system: &System) -> Vec<Finding> {
 }
 
 /// Returns the folders of this process's group and its parents, innermost first.
-fn groups(system: &System) -> Result<Vec<String>, Unread> {
+fn groups(system: &System) -> Result<Vec<String>, UnreadableFile> {
     let text = system.read(OWN)?;
     let own = text.lines().find_map(|line| line.strip_prefix("0::"));
     // Where both cgroup versions are in use, version 1 sets the limits.
     let first = text.lines().any(|line| line.contains(":memory:") || line.contains(",memory"));
     let Some(own) = own.filter(|_| !first) else {
-        return Err(Unread(format!("/{OWN}: no group of version 2 has the memory")));
+        return Err(UnreadableFile(format!("/{OWN}: no group of version 2 has the memory")));
     };
-    if !system.has(&format!("{ROOT}/cgroup.controllers")) {
-        return Err(Unread(format!("/{ROOT}: no groups of version 2 are mounted there")));
+    if !system.exists(&format!("{ROOT}/cgroup.controllers")) {
+        return Err(UnreadableFile(format!("/{ROOT}: no groups of version 2 are mounted there")));
     }
     // In a container, path components outside the container's view appear as `..`.
     let parts: Vec<&str> = own.split('/').filter(|part| !matches!(*part, "" | "..")).collect();
@@ -57,7 +57,7 @@ fn groups(system: &System) -> Result<Vec<String>, Unread> {
 }
 
 /// Returns the smallest number set by any group, with the name of that group.
-fn least(all: &[(String, String)]) -> Option<(u64, &str)> {
+fn smallest_limit(all: &[(String, String)]) -> Option<(u64, &str)> {
     let number =
         |(group, text): &'_ (String, String)| Some((text.parse::<u64>().ok()?, group.clone()));
     let (least, group) = all.iter().filter_map(number).min()?;
@@ -67,7 +67,7 @@ fn least(all: &[(String, String)]) -> Option<(u64, &str)> {
 
 fn memory(max: &[(String, String)], high: &[(String, String)]) -> Finding {
     let name = "cgroup memory";
-    let bound = [least(max), least(high)].into_iter().flatten().min();
+    let bound = [smallest_limit(max), smallest_limit(high)].into_iter().flatten().min();
     let Some((bytes, group)) = bound else {
         return Finding::ok(name, "no limit");
     };
@@ -106,7 +106,7 @@ fn processors(all: &[(String, String)]) -> Finding {
 
 fn processes(all: &[(String, String)]) -> Finding {
     let name = "cgroup pids";
-    let Some((count, group)) = least(all) else {
+    let Some((count, group)) = smallest_limit(all) else {
         return Finding::ok(name, "no limit");
     };
     let what = format!("limited to {count} threads");

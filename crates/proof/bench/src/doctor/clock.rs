@@ -13,7 +13,7 @@ use rustix::{
 use crate::doctor::{
     finding::Finding,
     plane::Plane,
-    system::{System, Unread},
+    system::{System, UnreadableFile},
 };
 
 const SOURCE: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -54,7 +54,7 @@ fn source(system: &System) -> Finding {
             Finding::warning(name, what, hint).about(&Plane::ALL)
         }
         Ok(_) => Finding::unknown(name, "not understood", format!("cat /{SOURCE}")),
-        Err(Unread(why)) => {
+        Err(UnreadableFile(why)) => {
             Finding::unknown(name, "not known", format!("cat /{SOURCE}")).detail(why)
         }
     }
@@ -82,7 +82,7 @@ fn jumps(nanos: i64) -> Finding {
 
 fn keeper(system: &System) -> Finding {
     let name = "clock sync";
-    let found = KEEPERS.iter().find(|(path, _)| system.has(path));
+    let found = KEEPERS.iter().find(|(path, _)| system.exists(path));
     match found {
         Some((path, keeper)) => {
             Finding::ok(name, format!("set by {keeper}")).detail(format!("/{path}"))

@@ -20,7 +20,7 @@ use crate::doctor::{
     honesty,
     mounts::{REMOTE, VOLATILE, mount_of},
     plane::Plane,
-    system::{System, Unread},
+    system::{System, UnreadableFile},
 };
 
 /// Minimum free space, in bytes. A disk with less fills up soon, because a log may grow to 8 GiB.
@@ -34,7 +34,7 @@ pub struct Examined {
     /// Flush times; `None` if they could not be measured.
     pub flushes: Option<Flushes>,
     /// Free space; `None` if unknown.
-    pub room: Option<Room>,
+    pub room: Option<DiskSpace>,
     /// Folder for test files, which is deleted on drop.
     pub scratch: Option<TempDir>,
 }
@@ -56,8 +56,8 @@ pub fn examine(system: &System, data: &Path) -> Examined {
         }
     };
     findings.push(file_system(system, &folder));
-    let room = statvfs(&folder).map(|of| Room::of(&of));
-    findings.extend(judge_room(room.as_ref().map_err(|errno| *errno)));
+    let room = statvfs(&folder).map(|of| DiskSpace::of(&of));
+    findings.extend(space_finding(room.as_ref().map_err(|errno| *errno)));
     let room = room.ok();
     let scratch = tempfile::Builder::new().prefix(".quorate-doctor-").tempdir_in(&folder);
     let scratch = match scratch {
@@ -70,7 +70,7 @@ pub fn examine(system: &System, data: &Path) -> Examined {
     findings.push(writes(Abilities::of(scratch.path()).map_err(|error| error.to_string())));
     let flushes = Flushes::measure(scratch.path());
     match &flushes {
-        Ok(flushes) => findings.extend(flushes.judge()),
+        Ok(flushes) => findings.extend(flushes.flush_findings()),
         Err(error) => findings.push(flushes::failed(error)),
     }
     let flushes = flushes.ok();
@@ -100,7 +100,9 @@ fn file_system(system: &System, folder: &Path) -> Finding {
     let name = "file system";
     let mount = match mount_of(system, folder) {
         Ok(mount) => mount,
-        Err(Unread(why)) => return Finding::unknown(name, "not known", "df -T").detail(why),
+        Err(UnreadableFile(why)) => {
+            return Finding::unknown(name, "not known", "df -T").detail(why);
+        }
     };
     let kind = mount.kind;
     let detail = format!("{kind} is mounted at {}", mount.at);
@@ -120,7 +122,7 @@ fn file_system(system: &System, folder: &Path) -> Finding {
 
 /// Disk space available to unprivileged users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Room {
+pub struct DiskSpace {
     pub free_bytes: u64,
     /// Number of free bytes below which the disk is reported as nearly full.
     pub least_bytes: u64,
@@ -129,7 +131,7 @@ pub struct Room {
     pub free_inodes: Option<u64>,
 }
 
-impl Room {
+impl DiskSpace {
     fn of(stat: &StatVfs) -> Self {
         Self {
             free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
@@ -139,8 +141,8 @@ impl Room {
     }
 }
 
-fn judge_room(room: rustix::io::Result<&Room>) -> Vec<Finding> {
-    let Room { free_bytes, least_bytes, free_inodes } = match room {
+fn space_finding(room: rustix::io::Result<&DiskSpace>) -> Vec<Finding> {
+    let DiskSpace { free_bytes, least_bytes, free_inodes } = match room {
         Ok(room) => *room,
         Err(error) => {
             return vec![Finding::unknown("free", "not known", "df").detail(error.to_string())];
@@ -202,14 +204,14 @@ mod tests {
     #[test]
     fn free_space_and_disk_features_are_checked() {
         let room = |free_bytes, free_inodes| {
-            let room = Room { free_bytes, least_bytes: FREE_BYTES_LEAST, free_inodes };
-            let states = judge_room(Ok(&room)).into_iter();
+            let room = DiskSpace { free_bytes, least_bytes: FREE_BYTES_LEAST, free_inodes };
+            let states = space_finding(Ok(&room)).into_iter();
             states.map(|finding| finding.state).collect::<Vec<_>>()
         };
         assert_eq!(room(3 << 30, None), [State::Ok, State::Ok]);
         assert_eq!(room(1 << 30, Some(9999)), [State::Warning, State::Ok]);
         assert_eq!(room(3 << 30, Some(9)), [State::Ok, State::Warning]);
-        let unknown = judge_room(Err(rustix::io::Errno::ACCESS));
+        let unknown = space_finding(Err(rustix::io::Errno::ACCESS));
         assert_eq!(unknown[0].state, State::Unknown);
         let of = |direct, dsync| writes(Ok(Abilities { direct, dsync })).state;
         assert_eq!((of(true, true), of(false, true)), (State::Ok, State::Warning));
@@ -220,13 +222,13 @@ mod tests {
     fn checks_leave_a_folder_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("n1");
-        let examined = examine(&System::real(), &data);
+        let examined = examine(&System::this_machine(), &data);
         assert!(examined.flushes.as_ref().unwrap().quietest_us > 0.0, "{examined:?}");
         assert!(!data.exists());
         drop(examined);
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let found = &examine(&System::real(), &file.join("n1")).findings[0];
+        let found = &examine(&System::this_machine(), &file.join("n1")).findings[0];
         assert!(found.state == State::Failing && found.blocks, "{found:?}");
         fs::remove_file(file).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -17,7 +17,7 @@ use crate::doctor::{
     bundle::Manifest,
     certificates::{self, Certificate},
     cgroups, clock,
-    disk::{self, Room},
+    disk::{self, DiskSpace},
     figures::Figures,
     files,
     finding::{Finding, State},
@@ -28,7 +28,7 @@ use crate::doctor::{
     plane::Plane,
     predict::{Predicted, Where, predict},
     reach::{self, Reach},
-    rights::Rights,
+    rights::Privileges,
     system::System,
     trips::{self, Trip},
     uring,
@@ -73,7 +73,7 @@ pub struct Report {
     /// Flush times, if a data folder was examined.
     pub flushes: Option<Flushes>,
     /// Free space of the data folder; `None` if unknown or no folder was examined.
-    pub room: Option<Room>,
+    pub room: Option<DiskSpace>,
     /// Certificates from the folder and from running nodes.
     pub certificates: Vec<Certificate>,
     /// Results of the multicast test between members, if it ran.
@@ -97,7 +97,7 @@ pub struct MachineView {
 }
 
 pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
-    let rights = Rights::now();
+    let rights = Privileges::now();
     let machine = Machine::now();
     let launcher = wish.launcher.filter(|_| !wish.quick);
     let mut findings = kernel::examine(system, rights.forces_buffers());
@@ -120,9 +120,9 @@ pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
     let flushes = disk.as_ref().and_then(|disk| disk.flushes.clone());
     figures.flush(disk.is_some(), flushes.as_ref().map(|flushes| flushes.quietest_us));
     findings.extend(disk.iter().flat_map(|disk| disk.findings.clone()));
-    let shown = wish.cluster.map(|(cluster, _)| certificates::of_nodes(cluster));
+    let shown = wish.cluster.map(|(cluster, _)| certificates::examine_nodes(cluster));
     let mut certificates = Vec::new();
-    for examined in [wish.tls.map(certificates::of_folder), shown].into_iter().flatten() {
+    for examined in [wish.tls.map(certificates::examine_folder), shown].into_iter().flatten() {
         findings.extend(examined.findings);
         certificates.extend(examined.certificates);
     }
@@ -131,9 +131,9 @@ pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
     findings.extend(peers::examine(&dialled));
     let tuning = tuning(wish);
     figures.leader(tuning.as_ref().map_err(Clone::clone));
-    let trips = wish.cluster.map(|(cluster, _)| trips::of(cluster));
+    let trips = wish.cluster.map(|(cluster, _)| trips::reported_trips(cluster));
     figures.members(trips.as_deref());
-    findings.extend(trips.iter().map(|trips| trips::judge(trips)));
+    findings.extend(trips.iter().map(|trips| trips::trip_finding(trips)));
 
     findings.extend(wish.cluster.iter().flat_map(|(cluster, _)| nodes::examine(cluster)));
 
@@ -145,9 +145,9 @@ pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
             interface: wish.interface.map(str::to_owned),
             count: wish.count,
         };
-        reach::ask(&members, problems, &wish)
+        reach::run_test(&members, problems, &wish)
     });
-    findings.extend(reach.iter().map(|reach| reach.judge(wish.group_wanted)));
+    findings.extend(reach.iter().map(|reach| reach.reach_finding(wish.group_wanted)));
 
     let nodes = count(wish);
     let planes: Vec<Verdict> = Plane::ALL
@@ -162,12 +162,12 @@ pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
     let scratch = disk.as_ref().and_then(|disk| disk.scratch.as_ref());
     let measured = wish.measure.then(|| {
         let scratch = scratch.map(tempfile::TempDir::path);
-        let mut all = measure::all(launcher, scratch, &figures);
+        let mut all = measure::measure_all(launcher, scratch, &figures);
         // In a running cluster, the leader's predictions for the current setting are also compared
         // with its measurements.
         if let Some(trips) = &trips {
-            let plane = trips::usual(trips).unwrap_or(Plane::Tcp);
-            all.extend(measure::of_leader(plane, &tuning));
+            let plane = trips::most_common_plane(trips).unwrap_or(Plane::Tcp);
+            all.extend(measure::compare_leader(plane, &tuning));
         }
         all
     });
@@ -272,7 +272,7 @@ pub(crate) mod tests {
     /// Field names are stable, because scripts rely on them.
     #[test]
     fn a_report_has_the_documented_fields() {
-        let report = examine(&System::real(), &wish());
+        let report = examine(&System::this_machine(), &wish());
         let json = serde_json::to_value(&report).unwrap();
         let keys = |json: &serde_json::Value| {
             json.as_object().unwrap().keys().cloned().collect::<Vec<_>>()

@@ -7,14 +7,14 @@ use crate::probe::{
     Ceiling,
     part::Launcher,
     round_trip::{self, Wait},
-    wire::Over,
+    wire::ProbeTransport,
 };
 use quorate_admin::tuning::TuningView;
 use serde::Serialize;
 
 use crate::doctor::{
     finding::Finding,
-    peers::{self, Dialled},
+    peers::{self, DialledPeer},
     plane::Plane,
     trips::{self, Trip},
 };
@@ -90,19 +90,20 @@ impl Figures {
     }
 
     /// Records that a figure is unknown.
-    pub fn miss(&mut self, name: &'static str, why: impl Into<String>) {
+    pub fn record_unknown(&mut self, name: &'static str, why: impl Into<String>) {
         self.0.push(Figure { name, value_us: None, source: why.into() });
     }
 
     /// Measures round trips to another process on this machine.
     pub fn round_trips(&mut self, launcher: Option<&Launcher>) {
-        for (over, trip, cpu) in
-            [(Over::Tcp, name::TRIP_TCP, name::CPU_TCP), (Over::Udp, name::TRIP_UDP, name::CPU_UDP)]
-        {
+        for (over, trip, cpu) in [
+            (ProbeTransport::Tcp, name::TRIP_TCP, name::CPU_TCP),
+            (ProbeTransport::Udp, name::TRIP_UDP, name::CPU_UDP),
+        ] {
             let Some(launcher) = launcher else {
                 let why = "there is no bare program to answer";
-                self.miss(trip, why);
-                self.miss(cpu, why);
+                self.record_unknown(trip, why);
+                self.record_unknown(cpu, why);
                 continue;
             };
             match quietest(launcher, over) {
@@ -110,17 +111,17 @@ impl Figures {
                     let source = format!("{}, median of the quietest round", ceiling.name);
                     match ceiling.p50_us {
                         Some(p50) => self.put(trip, p50, &source),
-                        None => self.miss(trip, "nothing came back"),
+                        None => self.record_unknown(trip, "nothing came back"),
                     }
                     let source = "the same: processor time of both ends, halved";
                     match ceiling.cpu_us_per_op {
                         Some(both) => self.put(cpu, both / 2.0, source),
-                        None => self.miss(cpu, "it was not counted"),
+                        None => self.record_unknown(cpu, "it was not counted"),
                     }
                 }
                 Err(error) => {
-                    self.miss(trip, error.to_string());
-                    self.miss(cpu, error.to_string());
+                    self.record_unknown(trip, error.to_string());
+                    self.record_unknown(cpu, error.to_string());
                 }
             }
         }
@@ -160,21 +161,23 @@ impl Figures {
                 us,
                 "4 KiB written and flushed in the data folder, median of the quietest round",
             ),
-            None if asked => self.miss(name::FLUSH, "nothing could be flushed in the data folder"),
-            None => self.miss(name::FLUSH, "give --data"),
+            None if asked => {
+                self.record_unknown(name::FLUSH, "nothing could be flushed in the data folder")
+            }
+            None => self.record_unknown(name::FLUSH, "give --data"),
         }
     }
 
     /// Records the round trip measured by connecting to peers.
-    pub fn peers(&mut self, dialled: &[Dialled]) {
+    pub fn peers(&mut self, dialled: &[DialledPeer]) {
         match peers::round_trip_us(dialled) {
             Some(us) => self.put(
                 name::TRIP_PEERS,
                 us,
                 "median time to connect to the peer that completes a majority",
             ),
-            None if dialled.is_empty() => self.miss(name::TRIP_PEERS, "give --peer"),
-            None => self.miss(name::TRIP_PEERS, "too few peers on other machines answer"),
+            None if dialled.is_empty() => self.record_unknown(name::TRIP_PEERS, "give --peer"),
+            None => self.record_unknown(name::TRIP_PEERS, "too few peers on other machines answer"),
         }
     }
 
@@ -188,10 +191,11 @@ impl Figures {
                 us as f64,
                 "probes between members by raw frames, the median",
             ),
-            (None, Some(_)) => {
-                self.miss(name::TRIP_ETHERNET, "no members are connected by --plane ethernet")
-            }
-            (None, None) => self.miss(name::TRIP_ETHERNET, "give --admin"),
+            (None, Some(_)) => self.record_unknown(
+                name::TRIP_ETHERNET,
+                "no members are connected by --plane ethernet",
+            ),
+            (None, None) => self.record_unknown(name::TRIP_ETHERNET, "give --admin"),
         }
     }
 
@@ -206,7 +210,7 @@ impl Figures {
             let tuning = match &tuning {
                 Ok(tuning) => tuning,
                 Err(why) => {
-                    self.miss(own, why);
+                    self.record_unknown(own, why);
                     continue;
                 }
             };
@@ -214,14 +218,16 @@ impl Figures {
             let found = parameters.find(|known| known.name == its && known.unit == "ns");
             match found.and_then(|known| known.value) {
                 Some(nanos) => self.put(own, nanos / 1e3, "measured by the leader while it serves"),
-                None => self
-                    .miss(own, "the leader has not measured it yet: put some load on the cluster"),
+                None => self.record_unknown(
+                    own,
+                    "the leader has not measured it yet: put some load on the cluster",
+                ),
             }
         }
     }
 }
 
-fn quietest(launcher: &Launcher, over: Over) -> io::Result<Ceiling> {
+fn quietest(launcher: &Launcher, over: ProbeTransport) -> io::Result<Ceiling> {
     let measure = || round_trip::measure(launcher, Wait::Block, over, LOOK);
     let mut best = measure()?;
     for _ in 1..ROUNDS {

@@ -3,7 +3,7 @@
 
 use crate::doctor::{
     finding::Finding,
-    system::{System, Unread},
+    system::{System, UnreadableFile},
 };
 
 /// Recommended number of file descriptors for a process with many clients.
@@ -12,15 +12,15 @@ const PROCESS_WANTED: u64 = 65_536;
 const FULL_PERCENT: u64 = 90;
 
 pub fn examine(system: &System) -> Vec<Finding> {
-    vec![all(system), one(system)]
+    vec![machine_finding(system), process_finding(system)]
 }
 
-fn all(system: &System) -> Finding {
+fn machine_finding(system: &System) -> Finding {
     let name = "file-nr";
     let hint = "raise fs.file-max with sysctl -w; lsof shows who has files open";
     let text = match system.read("proc/sys/fs/file-nr") {
         Ok(text) => text,
-        Err(Unread(why)) => return Finding::unknown(name, "not known", hint).detail(why),
+        Err(UnreadableFile(why)) => return Finding::unknown(name, "not known", hint).detail(why),
     };
     let numbers: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
     let Some([open, unused, most]) = numbers.as_deref() else {
@@ -34,7 +34,7 @@ fn all(system: &System) -> Finding {
     Finding::ok(name, what)
 }
 
-fn one(system: &System) -> Finding {
+fn process_finding(system: &System) -> Finding {
     let name = "nr_open";
     match system.number("proc/sys/fs/nr_open") {
         Ok(most) if most >= PROCESS_WANTED => {
@@ -44,7 +44,9 @@ fn one(system: &System) -> Finding {
             let what = format!("LimitNOFILE cannot be raised above {most}");
             Finding::warning(name, what, format!("sysctl -w fs.nr_open={PROCESS_WANTED}"))
         }
-        Err(Unread(why)) => Finding::unknown(name, "not known", "sysctl fs.nr_open").detail(why),
+        Err(UnreadableFile(why)) => {
+            Finding::unknown(name, "not known", "sysctl fs.nr_open").detail(why)
+        }
     }
 }
 
@@ -57,7 +59,7 @@ mod tests {
     fn few_remaining_file_handles_are_a_warning() {
         let of = |text: &str| {
             let tree = Tree::of(&[("proc/sys/fs/file-nr", text)]);
-            all(&tree.system()).state
+            machine_finding(&tree.system()).state
         };
         assert_eq!(of("375\t0\t2466174"), State::Ok);
         assert_eq!((of("89 0 100"), of("90 0 100")), (State::Ok, State::Warning));
@@ -68,8 +70,10 @@ mod tests {
     }
 
     #[test]
-    fn low_limit_of_files_per_process_is_a_warning() {
-        let of = |text: &str| one(&Tree::of(&[("proc/sys/fs/nr_open", text)]).system()).state;
+    fn one_process_may_have_only_so_many() {
+        let of = |text: &str| {
+            process_finding(&Tree::of(&[("proc/sys/fs/nr_open", text)]).system()).state
+        };
         assert_eq!((of("1048576"), of("1024")), (State::Ok, State::Warning));
         assert_eq!(of(""), State::Unknown);
         assert_eq!(examine(&Tree::of(&[]).system()).len(), 2);

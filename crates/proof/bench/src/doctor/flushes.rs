@@ -55,10 +55,10 @@ impl Flushes {
         for _ in 0..ROUNDS {
             rounds.push(flushes(folder, FLUSHES, ROUND_WAIT)?);
         }
-        Ok(Self::of(&rounds))
+        Ok(Self::from_rounds(&rounds))
     }
 
-    fn of(rounds: &[Latencies]) -> Self {
+    fn from_rounds(rounds: &[Latencies]) -> Self {
         let mut all = Latencies::default();
         let (mut quietest_us, mut slowest_us) = (f64::INFINITY, 0.0_f64);
         for round in rounds {
@@ -78,7 +78,7 @@ impl Flushes {
         }
     }
 
-    pub fn judge(&self) -> [Finding; 2] {
+    pub fn flush_findings(&self) -> [Finding; 2] {
         let Self { quietest_us: median, slowest_us: worst, p99_us: high, count, .. } = self;
         let what = format!("writing and flushing 4 KiB takes {median:.0} µs");
         let detail = format!(
@@ -90,10 +90,10 @@ impl Flushes {
         } else {
             Finding::ok("flush", what)
         };
-        [flush.detail(detail), self.tail()]
+        [flush.detail(detail), self.tail_finding()]
     }
 
-    fn tail(&self) -> Finding {
+    fn tail_finding(&self) -> Finding {
         let Self { p50_us: middle, p99_us: high, max_us: max, .. } = self;
         let what = format!("one in a hundred takes {high:.0} µs or more, half take {middle:.0} µs");
         let detail = format!("the slowest took {max:.0} µs");
@@ -148,14 +148,15 @@ mod tests {
 
     #[test]
     fn the_quietest_round_counts_and_every_flush_has_a_bar() {
-        let flushes = Flushes::of(&[latencies(&[10, 90, 90]), latencies(&[300, 300, 5000])]);
+        let flushes =
+            Flushes::from_rounds(&[latencies(&[10, 90, 90]), latencies(&[300, 300, 5000])]);
         assert_eq!((flushes.count, flushes.quietest_us.round()), (6, 90.0));
         assert_eq!(flushes.slowest_us.round(), 300.0);
         let bars: Vec<_> = flushes.histogram.iter().map(|bar| (bar.to_us, bar.count)).collect();
         let expected = [(16, 1), (32, 0), (64, 0), (128, 2), (256, 0), (512, 2)];
         assert_eq!(bars[..6], expected);
         assert_eq!(bars.last(), Some(&(8192, 1)));
-        assert_eq!(Flushes::of(&[]).histogram, []);
+        assert_eq!(Flushes::from_rounds(&[]).histogram, []);
     }
 
     #[test]
@@ -163,7 +164,7 @@ mod tests {
         let of = |median, high| {
             let flushes =
                 Flushes { quietest_us: median, p50_us: median, p99_us: high, ..Flushes::default() };
-            flushes.judge().map(|finding| finding.state)
+            flushes.flush_findings().map(|finding| finding.state)
         };
         assert_eq!(of(800.0, 2000.0), [State::Ok, State::Ok]);
         assert_eq!(of(30_000.0, 40_000.0), [State::Warning, State::Ok]);

@@ -10,7 +10,7 @@ use crate::doctor::{
     finding::Finding,
     flushes::Flushes,
     mounts::{REMOTE, VOLATILE, mount_of},
-    system::{System, Unread},
+    system::{System, UnreadableFile},
 };
 
 const NAME: &str = "flush honesty";
@@ -42,7 +42,9 @@ const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "
 pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Finding {
     let mount = match mount_of(system, folder) {
         Ok(mount) => mount,
-        Err(Unread(why)) => return Finding::unknown(NAME, "not known", "lsblk -D").detail(why),
+        Err(UnreadableFile(why)) => {
+            return Finding::unknown(NAME, "not known", "lsblk -D").detail(why);
+        }
     };
     if let Some(option) =
         WITHOUT_BARRIERS.into_iter().find(|option| mount.options.iter().any(|one| one == option))
@@ -57,12 +59,12 @@ pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Fin
     }
     let device = match Device::of(system, &mount.device) {
         Ok(device) => device,
-        Err(Unread(why)) => {
+        Err(UnreadableFile(why)) => {
             let what = format!("the disk of {} is unknown", mount.kind);
             return Finding::unknown(NAME, what, "lsblk -o NAME,MODEL,WCACHE").detail(why);
         }
     };
-    device.judge(flushes.map(|flushes| flushes.quietest_us))
+    device.plausibility_finding(flushes.map(|flushes| flushes.quietest_us))
 }
 
 #[derive(Clone, Debug)]
@@ -77,13 +79,13 @@ struct Device {
 }
 
 impl Device {
-    fn of(system: &System, numbers: &str) -> Result<Self, Unread> {
+    fn of(system: &System, numbers: &str) -> Result<Self, UnreadableFile> {
         let at = format!("sys/dev/block/{numbers}");
         let uevent = system.read(&format!("{at}/uevent"))?;
         let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
         let name = name.unwrap_or(numbers).to_owned();
         // A partition's folder is inside the disk's folder and has no queue of its own.
-        let disk = match system.has(&format!("{at}/partition")) {
+        let disk = match system.exists(&format!("{at}/partition")) {
             true => format!("{at}/.."),
             false => at,
         };
@@ -106,7 +108,7 @@ impl Device {
         Ok(Self { fua: flag("fua"), turning: flag("rotational"), name, cache, other })
     }
 
-    fn judge(&self, flush_us: Option<f64>) -> Finding {
+    fn plausibility_finding(&self, flush_us: Option<f64>) -> Finding {
         let Self { name, cache, fua, .. } = self;
         if OF_MEMORY.iter().any(|begin| name.starts_with(begin)) {
             let what = format!("{name} is memory: nothing survives a restart");

@@ -15,7 +15,7 @@ use quorate_packets::{
 use crate::doctor::{
     finding::Finding,
     plane::Plane,
-    system::{System, Unread},
+    system::{System, UnreadableFile},
 };
 
 const CLASS: &str = "sys/class/net";
@@ -49,10 +49,10 @@ pub struct InterfaceView {
 }
 
 /// Returns all interfaces of the machine.
-pub fn seen(system: &System) -> Result<Vec<InterfaceView>, Unread> {
+pub fn all_interfaces(system: &System) -> Result<Vec<InterfaceView>, UnreadableFile> {
     let names = system.names(CLASS)?;
     // Some drivers put files next to the interfaces' folders.
-    let named = names.into_iter().filter(|name| system.has(&format!("{CLASS}/{name}/flags")));
+    let named = names.into_iter().filter(|name| system.exists(&format!("{CLASS}/{name}/flags")));
     Ok(named.map(|name| of(system, name)).collect())
 }
 
@@ -79,9 +79,9 @@ fn of(system: &System, name: String) -> InterfaceView {
 
 /// Evaluates all interfaces. `wanted` is the interface used by planes.
 pub fn examine(system: &System, wanted: Option<&str>) -> Vec<Finding> {
-    let all = match seen(system) {
+    let all = match all_interfaces(system) {
         Ok(all) => all,
-        Err(Unread(why)) => {
+        Err(UnreadableFile(why)) => {
             let hint = "ip link";
             return vec![Finding::unknown("interfaces", "not known", hint).detail(why)];
         }
@@ -95,7 +95,7 @@ pub fn examine(system: &System, wanted: Option<&str>) -> Vec<Finding> {
         findings.push(missing.blocks(&[Plane::Multicast, Plane::Ethernet]));
     }
     for seen in all.iter().take(SHOWN_MAX) {
-        findings.push(judge(seen, wanted == Some(&seen.name)));
+        findings.push(interface_finding(seen, wanted == Some(&seen.name)));
     }
     findings
 }
@@ -117,7 +117,7 @@ fn summary(all: &[InterfaceView]) -> Finding {
     Finding::ok(name, format!("{} of {} up: {}", up.len(), all.len(), shown.join(", ")))
 }
 
-fn judge(seen: &InterfaceView, wanted: bool) -> Finding {
+fn interface_finding(seen: &InterfaceView, wanted: bool) -> Finding {
     let name = named(&seen.name);
     let known = |value: Option<u64>| value.map_or_else(|| "not told".to_owned(), |v| v.to_string());
     let kind = match (seen.loopback, &seen.driver) {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn interface_properties_are_reported() {
         let tree = tree("eth0", &ETHERNET);
-        let all = seen(&tree.system()).unwrap();
+        let all = all_interfaces(&tree.system()).unwrap();
         let (eth0, lo) = (&all[0], &all[1]);
         assert!(lo.loopback && lo.up && !eth0.loopback && eth0.multicast);
         assert_eq!((eth0.mtu, eth0.mbit, eth0.queues), (Some(1500), Some(10_000), (1, 1)));
@@ -241,7 +241,7 @@ mod tests {
         fs::create_dir_all(folder.join("device")).unwrap();
         fs::write(folder.join("flags"), "0x1003").unwrap();
         symlink("../../bus/virtio/drivers/virtio_net", folder.join("device/driver")).unwrap();
-        let all = seen(&System::at(root.path())).unwrap();
+        let all = all_interfaces(&System::with_root(root.path())).unwrap();
         assert_eq!(all[0].driver.as_deref(), Some("virtio_net"));
     }
 

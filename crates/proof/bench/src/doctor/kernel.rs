@@ -3,7 +3,7 @@
 use crate::doctor::{
     finding::Finding,
     plane::Plane,
-    system::{System, Unread},
+    system::{System, UnreadableFile},
 };
 
 /// Oldest supported release, the first with UDP_SEGMENT. Earlier releases are untested.
@@ -20,7 +20,7 @@ pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
     let buffer = |name, why| {
         let wanted = BUFFER_BYTES as u64;
         let setting = Setting::new("net/core", name, wanted, why);
-        let found = setting.judge(system);
+        let found = setting.setting_finding(system);
         // CAP_NET_ADMIN lets the process exceed this setting.
         let found = match forced {
             true => {
@@ -32,7 +32,7 @@ pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
     };
     let groups =
         Setting::new("net/ipv4", "igmp_max_memberships", 1, "no multicast group can be joined");
-    let groups = groups.judge(system);
+    let groups = groups.setting_finding(system);
     let groups = match groups.state {
         crate::doctor::finding::State::Warning => groups.blocks(&[Plane::Multicast]),
         _ => groups.about(&[Plane::Multicast]),
@@ -44,9 +44,11 @@ pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
         release(system),
         buffer("rmem_max", "bursts of datagrams are lost"),
         buffer("wmem_max", "bursts of datagrams wait"),
-        Setting::new("net/core", "somaxconn", 128, backlog).judge(system).about(&[Plane::Tcp]),
+        Setting::new("net/core", "somaxconn", 128, backlog)
+            .setting_finding(system)
+            .about(&[Plane::Tcp]),
         groups,
-        sources.judge(system).about(&[Plane::Multicast]),
+        sources.setting_finding(system).about(&[Plane::Multicast]),
     ]
 }
 
@@ -55,7 +57,7 @@ fn release(system: &System) -> Finding {
     let hint = "Linux 6.1 or newer is recommended";
     let release = match system.read("proc/sys/kernel/osrelease") {
         Ok(release) => release,
-        Err(Unread(why)) => {
+        Err(UnreadableFile(why)) => {
             return Finding::unknown(name, "its release is unknown", hint).detail(why);
         }
     };
@@ -84,7 +86,7 @@ fn version(release: &str) -> Option<(u64, u64)> {
 struct Setting {
     group: &'static str,
     name: &'static str,
-    least: u64,
+    minimum: u64,
     otherwise: &'static str,
 }
 
@@ -92,14 +94,14 @@ impl Setting {
     const fn new(
         group: &'static str,
         name: &'static str,
-        least: u64,
+        minimum: u64,
         otherwise: &'static str,
     ) -> Self {
-        Self { group, name, least, otherwise }
+        Self { group, name, minimum, otherwise }
     }
 
-    fn judge(&self, system: &System) -> Finding {
-        let Self { group, name, least, otherwise } = *self;
+    fn setting_finding(&self, system: &System) -> Finding {
+        let Self { group, name, minimum: least, otherwise } = *self;
         let path = format!("proc/sys/{group}/{name}");
         let dotted = format!("{}.{name}", group.replace('/', "."));
         match system.number(&path) {
@@ -108,7 +110,7 @@ impl Setting {
                 let what = format!("{dotted} is {value}, below {least}: {otherwise}");
                 Finding::warning(name, what, format!("sysctl -w {dotted}={least}"))
             }
-            Err(Unread(why)) => {
+            Err(UnreadableFile(why)) => {
                 let hint = format!("sysctl {dotted}");
                 Finding::unknown(name, format!("{dotted} is unknown"), hint).detail(why)
             }

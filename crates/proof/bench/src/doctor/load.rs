@@ -2,7 +2,7 @@
 
 use crate::doctor::{
     finding::Finding,
-    system::{System, Unread},
+    system::{System, UnreadableFile},
 };
 
 /// Evaluates the load average of the last minute on a machine with `cpus` CPUs.
@@ -11,7 +11,7 @@ pub fn examine(system: &System, cpus: usize) -> Finding {
     let hint = "uptime";
     let text = match system.read("proc/loadavg") {
         Ok(text) => text,
-        Err(Unread(why)) => return Finding::unknown(name, "not known", hint).detail(why),
+        Err(UnreadableFile(why)) => return Finding::unknown(name, "not known", hint).detail(why),
     };
     let load = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
     let Some(load) = load.filter(|load| load.is_finite() && *load >= 0.0) else {

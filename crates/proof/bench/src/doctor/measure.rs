@@ -3,9 +3,9 @@
 use std::{io, path::Path, time::Duration};
 
 use crate::probe::{
-    commit::{Bare, Shape},
+    commit::{Bare, CommitShape},
     part::Launcher,
-    wire::Over,
+    wire::ProbeTransport,
 };
 use quorate_admin::tuning::{MeasuredView, PointView, SettingView, TuningView};
 use serde::Serialize;
@@ -75,13 +75,13 @@ fn tenths(value: f64) -> f64 {
 }
 
 /// Measures bare commits over TCP and UDP. Commands are flushed to `scratch` if it is given.
-pub fn all(
+pub fn measure_all(
     launcher: Option<&Launcher>,
     scratch: Option<&Path>,
     figures: &Figures,
 ) -> Vec<Compared> {
     let mut all = Vec::new();
-    for (plane, over) in [(Plane::Tcp, Over::Tcp), (Plane::Udp, Over::Udp)] {
+    for (plane, over) in [(Plane::Tcp, ProbeTransport::Tcp), (Plane::Udp, ProbeTransport::Udp)] {
         let predicted = predict(plane, NODES, Where::Here, figures);
         let of = |value: Option<f64>| value.ok_or_else(|| predicted.why.clone());
         let measured = match launcher {
@@ -101,7 +101,7 @@ pub fn all(
 
 /// Compares the leader's predictions for the current setting with the leader's measurements on this
 /// plane.
-pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
+pub fn compare_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
     let expected = |tuning: &TuningView| {
         let SettingView { batch_bytes, window } = tuning.chosen;
         let mut grid = tuning.grid.iter();
@@ -134,8 +134,12 @@ pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared
 /// Measures the latency of a single command in microseconds, and the number of commands per second
 /// with many outstanding.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-fn measure(launcher: &Launcher, scratch: Option<&Path>, over: Over) -> io::Result<(f64, f64)> {
-    let shape = Shape {
+fn measure(
+    launcher: &Launcher,
+    scratch: Option<&Path>,
+    over: ProbeTransport,
+) -> io::Result<(f64, f64)> {
+    let shape = CommitShape {
         value_bytes: COMMAND_BYTES,
         window: 1,
         durable: scratch.is_some(),
@@ -187,20 +191,20 @@ mod tests {
             measured: Some(MeasuredView { throughput: 800.0, latency_us: 100.0 }),
             reason: String::new(),
         };
-        let [latency, throughput] = of_leader(Plane::Ethernet, &Ok(tuning.clone()));
+        let [latency, throughput] = compare_leader(Plane::Ethernet, &Ok(tuning.clone()));
         assert_eq!((latency.plane, latency.error_percent), (Plane::Ethernet, Some(10.0)));
         assert_eq!((throughput.predicted, throughput.error_percent), (Some(1000.0), Some(25.0)));
         tuning.measured = None;
-        let [idle, _] = of_leader(Plane::Udp, &Ok(tuning));
+        let [idle, _] = compare_leader(Plane::Udp, &Ok(tuning));
         assert_eq!((idle.predicted, idle.measured), (None, None));
         assert_eq!(idle.why, "the leader has not measured it yet: put some load on the cluster");
-        let [gone, _] = of_leader(Plane::Udp, &Err("gone".to_owned()));
+        let [gone, _] = compare_leader(Plane::Udp, &Err("gone".to_owned()));
         assert_eq!(gone.why, "gone");
     }
 
     #[test]
-    fn without_a_program_nothing_is_measured_and_why_is_stated() {
-        let all = all(None, None, &Figures::default());
+    fn without_a_program_nothing_is_measured_and_it_says_so() {
+        let all = measure_all(None, None, &Figures::default());
         assert_eq!(all.len(), 4);
         for compared in all {
             assert!(

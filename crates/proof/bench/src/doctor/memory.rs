@@ -2,7 +2,7 @@
 
 use crate::doctor::{
     finding::Finding,
-    system::{System, Unread},
+    system::{System, UnreadableFile},
 };
 
 const PAGES: &str = "sys/kernel/mm/transparent_hugepage/enabled";
@@ -16,7 +16,7 @@ fn pages(system: &System) -> Finding {
     let hint = format!("echo madvise > /{PAGES}; at boot: transparent_hugepage=madvise");
     let text = match system.read(PAGES) {
         Ok(text) => text,
-        Err(Unread(why)) => {
+        Err(UnreadableFile(why)) => {
             return Finding::unknown(name, "not known", format!("cat /{PAGES}")).detail(why);
         }
     };
@@ -36,7 +36,7 @@ fn swap(system: &System) -> Finding {
     let name = "swap";
     let text = match system.read("proc/meminfo") {
         Ok(text) => text,
-        Err(Unread(why)) => {
+        Err(UnreadableFile(why)) => {
             return Finding::unknown(name, "not known", "swapon --show").detail(why);
         }
     };
@@ -73,7 +73,7 @@ fn promises(system: &System) -> Finding {
                 .detail("a node reserves more than it uses, and exits when it is refused")
         }
         Ok(mode) => Finding::ok(name, format!("vm.overcommit_memory is {mode}")),
-        Err(Unread(why)) => {
+        Err(UnreadableFile(why)) => {
             Finding::unknown(name, "not known", "sysctl vm.overcommit_memory").detail(why)
         }
     }

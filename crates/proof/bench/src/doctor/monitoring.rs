@@ -36,7 +36,7 @@ pub const fn code(state: State) -> u8 {
     }
 }
 
-const fn word(state: State) -> &'static str {
+const fn state_word(state: State) -> &'static str {
     match state {
         State::Ok => "OK",
         State::Warning => "WARNING",
@@ -47,7 +47,7 @@ const fn word(state: State) -> &'static str {
 
 /// Returns the result for an examination that produced no report.
 pub fn line(state: State, what: &str) -> CheckResult {
-    CheckResult { state, line: format!("QUORATE {} - {}", word(state), plain(what)) }
+    CheckResult { state, line: format!("QUORATE {} - {}", state_word(state), escape_text(what)) }
 }
 
 /// Evaluates a report. Ignores findings whose names are listed in `ignored`.
@@ -107,7 +107,7 @@ fn used(report: &Report) -> Vec<Plane> {
     let has = |plane: &Plane| trips.iter().any(|trip| trip.way == plane.name());
     let mut used: Vec<Plane> = Plane::ALL.into_iter().filter(has).collect();
     used.push(Plane::Tcp);
-    used.extend(trips::usual(trips));
+    used.extend(trips::most_common_plane(trips));
     used
 }
 
@@ -136,7 +136,7 @@ fn measured(report: &Report) -> Vec<String> {
 }
 
 /// Replaces characters that have a meaning in the format of a line.
-fn plain(text: &str) -> String {
+fn escape_text(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '|' => '/',
@@ -150,7 +150,7 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::doctor::{
-        certificates::Certificate, disk::Room, examination::tests::report, flushes::Flushes,
+        certificates::Certificate, disk::DiskSpace, examination::tests::report, flushes::Flushes,
         trips::Trip,
     };
 
@@ -231,7 +231,7 @@ mod tests {
     fn performance_data_has_thresholds() {
         let mut report = of(&[]);
         report.flushes = Some(Flushes { quietest_us: 812.4, p99_us: 2000.0, ..Flushes::default() });
-        report.room = Some(Room { free_bytes: 5, least_bytes: 7, free_inodes: None });
+        report.room = Some(DiskSpace { free_bytes: 5, least_bytes: 7, free_inodes: None });
         report.certificates = vec![Certificate {
             of: "node 1".to_owned(),
             what: "nodes' authority".to_owned(),

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::doctor::system::{System, Unread};
+use crate::doctor::system::{System, UnreadableFile};
 
 /// File system types whose files are lost, or stored elsewhere, after a crash.
 pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
@@ -23,11 +23,11 @@ pub struct Mount {
 }
 
 /// Returns the mount that contains a folder.
-pub fn mount_of(system: &System, folder: &Path) -> Result<Mount, Unread> {
+pub fn mount_of(system: &System, folder: &Path) -> Result<Mount, UnreadableFile> {
     let path = "proc/self/mountinfo";
     let mounts = system.read(path)?;
     mounted(&mounts, folder)
-        .ok_or_else(|| Unread(format!("/{path}: nothing about {}", folder.display())))
+        .ok_or_else(|| UnreadableFile(format!("/{path}: nothing about {}", folder.display())))
 }
 
 /// Returns the innermost mount that contains a folder. Malformed lines are skipped.

@@ -25,7 +25,7 @@ const LOOPBACK: &str = "lo";
 /// Sends datagrams on the given interface, or on loopback, and counts the datagrams that return.
 pub fn examine(group: SocketAddrV4, interface: Option<&str>) -> Finding {
     let interface = interface.unwrap_or(LOOPBACK);
-    judge(group, interface, &count(group, interface))
+    multicast_finding(group, interface, &count(group, interface))
 }
 
 fn count(group: SocketAddrV4, interface: &str) -> Result<u32, Failed> {
@@ -41,7 +41,7 @@ fn count(group: SocketAddrV4, interface: &str) -> Result<u32, Failed> {
     Ok(heard.first().map_or(0, |heard| heard.count))
 }
 
-fn judge(group: SocketAddrV4, interface: &str, heard: &Result<u32, Failed>) -> Finding {
+fn multicast_finding(group: SocketAddrV4, interface: &str, heard: &Result<u32, Failed>) -> Finding {
     let name = "multicast";
     let alone = match interface {
         LOOPBACK => "loopback only: use --admin to test other machines",
@@ -79,12 +79,16 @@ mod tests {
     const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 72), 7460);
 
     #[test]
-    fn total_loss_blocks_the_plane_and_some_loss_is_a_warning() {
-        let of = |heard| judge(GROUP, "eth0", &Ok(heard));
+    fn nothing_heard_is_no_plane_and_some_lost_is_one() {
+        let of = |heard| multicast_finding(GROUP, "eth0", &Ok(heard));
         assert_eq!((of(50).state, of(50).blocks), (State::Ok, false));
         assert_eq!((of(49).state, of(49).blocks), (State::Warning, false));
         assert_eq!((of(0).state, of(0).blocks), (State::Warning, true));
-        assert!(judge(GROUP, "lo", &Ok(50)).detail.contains("use --admin to test other machines"));
+        assert!(
+            multicast_finding(GROUP, "lo", &Ok(50))
+                .detail
+                .contains("use --admin to test other machines")
+        );
     }
 
     #[test]

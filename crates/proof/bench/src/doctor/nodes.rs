@@ -24,7 +24,7 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
     let found = [
         versions(&views),
         settings(&views),
-        room(&views),
+        space_finding(&views),
         quorum(cluster, &views),
         health(&views),
         clocks(&views),
@@ -151,7 +151,7 @@ fn settings(views: &[&NodeView]) -> Finding {
 }
 
 /// Checks whether each node's disk has space for the log to grow to its limit.
-fn room(views: &[&NodeView]) -> Finding {
+fn space_finding(views: &[&NodeView]) -> Finding {
     let name = "room of nodes";
     let hint = "free disk space on those machines, or lower --log-max";
     let mut trouble = full_disks(views);
@@ -428,7 +428,7 @@ pub(crate) mod tests {
             view.log_bytes = 1 << 30;
             let setting = ("log-max".to_owned(), log_max.to_owned());
             view.settings = [setting].into();
-            let found = room(&[&view]);
+            let found = space_finding(&[&view]);
             (found.state, found.what)
         };
         let (max, gib) = ("8589934592", 1u64 << 30);
@@ -481,7 +481,7 @@ pub(crate) mod tests {
                     view
                 })
                 .collect();
-            let found = room(&views.iter().collect::<Vec<_>>());
+            let found = space_finding(&views.iter().collect::<Vec<_>>());
             (found.state, found.what)
         };
         assert_eq!(of(&[], false).0, State::Ok);

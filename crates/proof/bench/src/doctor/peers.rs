@@ -17,7 +17,7 @@ pub const PEERS_MAX: usize = 64;
 
 /// A peer with the result of connecting to it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Dialled {
+pub struct DialledPeer {
     pub address: String,
     /// Address to which the name resolved; `None` if it did not resolve.
     pub place: Option<IpAddr>,
@@ -35,24 +35,25 @@ pub enum Outcome {
 }
 
 /// Connects to all peers in parallel.
-pub fn dial(addresses: &[String]) -> Vec<Dialled> {
+pub fn dial(addresses: &[String]) -> Vec<DialledPeer> {
     thread::scope(|scope| {
         let asked = addresses.iter().take(PEERS_MAX);
-        let threads: Vec<_> = asked.map(|address| scope.spawn(move || dial_one(address))).collect();
+        let threads: Vec<_> =
+            asked.map(|address| scope.spawn(move || dial_peer(address))).collect();
         let dialled =
             threads.into_iter().map(|thread| thread.join().expect("dialling does not panic"));
         dialled.collect()
     })
 }
 
-fn dial_one(address: &str) -> Dialled {
+fn dial_peer(address: &str) -> DialledPeer {
     let resolved = address.to_socket_addrs().map(|mut all| all.next());
     let (place, outcome) = match resolved {
         Ok(Some(place)) => (Some(place.ip()), time(place)),
         Ok(None) => (None, Outcome::Unreachable("the name has no address".to_owned())),
         Err(error) => (None, Outcome::Unreachable(error.to_string())),
     };
-    Dialled { address: address.to_owned(), place, outcome }
+    DialledPeer { address: address.to_owned(), place, outcome }
 }
 
 fn time(place: SocketAddr) -> Outcome {
@@ -71,13 +72,13 @@ fn time(place: SocketAddr) -> Outcome {
 
 /// Returns a finding for each peer. If no peer is reachable, no plane works, whereas a single
 /// unreachable peer is an ordinary failure.
-pub fn examine(dialled: &[Dialled]) -> Vec<Finding> {
-    let away = |peer: &Dialled| matches!(peer.outcome, Outcome::Unreachable(_));
+pub fn examine(dialled: &[DialledPeer]) -> Vec<Finding> {
+    let away = |peer: &DialledPeer| matches!(peer.outcome, Outcome::Unreachable(_));
     let alone = dialled.iter().all(away);
-    dialled.iter().map(|peer| judge(peer, alone)).collect()
+    dialled.iter().map(|peer| peer_finding(peer, alone)).collect()
 }
 
-fn judge(peer: &Dialled, alone: bool) -> Finding {
+fn peer_finding(peer: &DialledPeer, alone: bool) -> Finding {
     let name = format!("peer {}", peer.address);
     match &peer.outcome {
         Outcome::Listens(us) => {
@@ -101,8 +102,8 @@ fn judge(peer: &Dialled, alone: bool) -> Finding {
 
 /// Returns the round trip to the peer that completes a majority: of n − 1 peers ⌊n/2⌋ must reply.
 /// Returns `None` if fewer than ⌊n/2⌋ round trips are known, or if all peers are on this machine.
-pub fn round_trip_us(dialled: &[Dialled]) -> Option<f64> {
-    let near = |peer: &&Dialled| peer.place.is_some_and(|place| place.is_loopback());
+pub fn round_trip_us(dialled: &[DialledPeer]) -> Option<f64> {
+    let near = |peer: &&DialledPeer| peer.place.is_some_and(|place| place.is_loopback());
     if dialled.iter().all(|peer| near(&peer)) {
         return None;
     }
@@ -124,8 +125,8 @@ mod tests {
     use super::*;
     use crate::doctor::finding::State;
 
-    fn peer(place: &str, outcome: Outcome) -> Dialled {
-        Dialled { address: format!("{place}:7451"), place: place.parse().ok(), outcome }
+    fn peer(place: &str, outcome: Outcome) -> DialledPeer {
+        DialledPeer { address: format!("{place}:7451"), place: place.parse().ok(), outcome }
     }
 
     #[test]

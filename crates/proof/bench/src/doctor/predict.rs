@@ -51,13 +51,13 @@ pub enum Where {
 
 /// Predicts the performance of a group of `nodes` members on a plane.
 pub fn predict(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> Predicted {
-    Ground::of(plane, nodes, place, figures)
+    ModelInputs::from_figures(plane, nodes, place, figures)
         .map_or_else(Predicted::unknown, |ground| ground.predict(plane))
 }
 
 /// Measured inputs of the model.
 #[derive(Clone, Debug, PartialEq)]
-struct Ground {
+struct ModelInputs {
     nodes: u32,
     /// Round trip between two nodes.
     trip_us: f64,
@@ -71,8 +71,13 @@ struct Ground {
     why: String,
 }
 
-impl Ground {
-    fn of(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> Result<Self, String> {
+impl ModelInputs {
+    fn from_figures(
+        plane: Plane,
+        nodes: u32,
+        place: Where,
+        figures: &Figures,
+    ) -> Result<Self, String> {
         let need = |name| figures.get(name).ok_or_else(|| figures.why_not(name));
         let (trip, cpu) = match plane {
             Plane::Tcp => (name::TRIP_TCP, name::CPU_TCP),

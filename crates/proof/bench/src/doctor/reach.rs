@@ -97,7 +97,7 @@ pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<Str
                 }
             }
             Answer::Starting { node, error, .. } => {
-                problems.push(format!("{} is starting: {error}", called(*node)))
+                problems.push(format!("{} is starting: {error}", node_name(*node)))
             }
             Answer::Unreachable { error, .. } => problems.push(error.clone()),
         }
@@ -105,12 +105,12 @@ pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<Str
     (members, problems)
 }
 
-fn called(node: Option<u32>) -> String {
+fn node_name(node: Option<u32>) -> String {
     node.map_or_else(|| "a node".to_owned(), |node| format!("node {node}"))
 }
 
 /// Runs the test on all members and collects the reports.
-pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -> Reach {
+pub fn run_test(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -> Reach {
     let token = format!("{:016x}", token());
     let group = wish.group.to_string();
     let listen = |member: &Member| {
@@ -122,7 +122,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -
         };
         post::<Listening>(member, "", &request)
     };
-    let listening = of_all(members, listen);
+    let listening = request_all(members, listen);
     // Members send one at a time, so that they do not cause each other's datagrams to be lost.
     let send = |member: &Member| {
         let request = SendRequest {
@@ -135,7 +135,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -
         post::<Sent>(member, "/send", &request)
     };
     let sent: Vec<_> = members.iter().map(send).collect();
-    let heard = of_all(members, |member| {
+    let heard = request_all(members, |member| {
         let request = HeardRequest { token: token.clone() };
         post::<HeardView>(member, "/heard", &request)
     });
@@ -156,7 +156,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -
         sent: sent.as_ref().ok().map(|sent| sent.sent),
         heard: heard
             .iter()
-            .map(|heard| heard.as_ref().ok().map(|heard| of_sender(heard, member.node)))
+            .map(|heard| heard.as_ref().ok().map(|heard| count_from(heard, member.node)))
             .collect(),
     };
     Reach {
@@ -168,12 +168,12 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -
     }
 }
 
-fn of_sender(heard: &HeardView, sender: u32) -> u32 {
+fn count_from(heard: &HeardView, sender: u32) -> u32 {
     let mut all = heard.heard.iter();
     all.find(|heard| heard.sender == sender).map_or(0, |heard| heard.count)
 }
 
-fn of_all<T: Send>(
+fn request_all<T: Send>(
     members: &[Member],
     ask: impl Fn(&Member) -> Result<T, String> + Sync,
 ) -> Vec<Result<T, String>> {
@@ -207,7 +207,7 @@ fn post<T: DeserializeOwned>(
 impl Reach {
     /// Evaluates the matrix. `wanted` means that the user named the group, so a failure to reach it
     /// is a problem.
-    pub fn judge(&self, wanted: bool) -> Finding {
+    pub fn reach_finding(&self, wanted: bool) -> Finding {
         let name = "reach";
         let planes = &[Plane::Multicast];
         let (mut silent, mut lossy, mut untold) = (Vec::new(), Vec::new(), 0);
@@ -289,22 +289,22 @@ mod tests {
     #[test]
     fn members_that_receive_no_multicast_are_named() {
         let all = Some(200);
-        let good = reach([[all, all], [all, all]]).judge(true);
+        let good = reach([[all, all], [all, all]]).reach_finding(true);
         assert_eq!((good.state, good.blocks), (State::Ok, false), "{good:?}");
         // Datagrams that return to their own sender do not count.
-        let own = reach([[Some(0), all], [all, Some(0)]]).judge(true);
+        let own = reach([[Some(0), all], [all, Some(0)]]).reach_finding(true);
         assert_eq!(own.state, State::Ok);
         let silent = reach([[all, Some(0)], [all, all]]);
-        assert_eq!(silent.judge(true).state, State::Failing);
-        assert_eq!(silent.judge(false).state, State::Warning);
+        assert_eq!(silent.reach_finding(true).state, State::Failing);
+        assert_eq!(silent.reach_finding(false).state, State::Warning);
         assert!(
-            silent.judge(false).blocks
-                && silent.judge(false).what.starts_with("nothing received: 1 → 2")
+            silent.reach_finding(false).blocks
+                && silent.reach_finding(false).what.starts_with("nothing received: 1 → 2")
         );
-        let lossy = reach([[all, Some(199)], [all, all]]).judge(true);
+        let lossy = reach([[all, Some(199)], [all, all]]).reach_finding(true);
         assert_eq!((lossy.state, lossy.blocks), (State::Warning, false));
         assert_eq!(lossy.what, "some datagrams are lost: 1 → 2: 199 of 200");
-        let untold = reach([[all, None], [all, all]]).judge(true);
+        let untold = reach([[all, None], [all, all]]).reach_finding(true);
         assert_eq!((untold.state, untold.blocks), (State::Unknown, false));
     }
 
@@ -313,7 +313,7 @@ mod tests {
         let mut one = reach([[Some(200); 2]; 2]);
         one.members.truncate(1);
         one.matrix.truncate(1);
-        assert_eq!(one.judge(true).state, State::Unknown);
+        assert_eq!(one.reach_finding(true).state, State::Unknown);
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
         drop(gone);
         let wish =
             ReachOptions { group: "239.81.84.69:7460".parse().unwrap(), interface: None, count: 5 };
-        let reach = ask(&[member], Vec::new(), &wish);
+        let reach = run_test(&[member], Vec::new(), &wish);
         assert_eq!(reach.matrix[0].heard, [None]);
         assert!(reach.problems[0].starts_with("node 3 at 127.0.0.1:"), "{reach:?}");
         assert_ne!(token(), token());

@@ -44,14 +44,14 @@ const BLOCK_LINES_MAX: usize = 1024;
 const NAMES: [&str; 5] = ["key", "pass", "pwd", "auth", "cert"];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Redacted {
+pub struct RedactedLine {
     pub text: String,
     pub lines: usize,
 }
 
 /// Removes secrets from text, line by line.
-pub fn text(text: &str) -> Redacted {
-    let mut all = Redacted::default();
+pub fn text(text: &str) -> RedactedLine {
+    let mut all = RedactedLine::default();
     let mut state = Redactor::default();
     // The beginning of a key may be missing. All lines before an unmatched end line are then
     // treated as part of the key.
@@ -87,7 +87,7 @@ pub fn json(document: &Json) -> Json {
         Json::Array(all) => all.iter().map(json).collect(),
         Json::Object(all) => {
             let entries = all.iter().map(|(name, value)| {
-                let kept = match (value, word(name)) {
+                let kept = match (value, first_word_end(name)) {
                     (Json::Null | Json::Bool(_), _) | (_, None) => json(value),
                     (_, Some(_)) => Json::from(GONE),
                 };
@@ -102,7 +102,7 @@ pub fn json(document: &Json) -> Json {
 /// Returns the value, or its redacted form if the name or the value suggests a secret.
 pub fn value(name: &str, value: &str) -> String {
     let lower = name.to_ascii_lowercase();
-    match word(name).is_some() || NAMES.iter().any(|part| lower.contains(part)) {
+    match first_word_end(name).is_some() || NAMES.iter().any(|part| lower.contains(part)) {
         true => GONE.to_owned(),
         false => text(value).text.trim_end_matches('\n').to_owned(),
     }
@@ -117,7 +117,7 @@ fn is_end(line: &str) -> bool {
 }
 
 /// Returns the end position of the first word in the line that announces a secret.
-fn word(line: &str) -> Option<usize> {
+fn first_word_end(line: &str) -> Option<usize> {
     let lower = line.to_ascii_lowercase();
     let ends = WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len()));
     ends.min()
@@ -127,45 +127,45 @@ fn word(line: &str) -> Option<usize> {
 #[derive(Debug, Default)]
 struct Redactor {
     /// Number of lines seen of the current private key; `None` outside a key.
-    block: Option<usize>,
+    key_lines: Option<usize>,
     /// Set if the previous line ended with a word that announces a secret, so this line may begin
     /// with it.
-    hangs: bool,
+    secret_follows: bool,
 }
 
 impl Redactor {
     /// Returns the redacted line; `None` for all but the first line of a private key.
     fn line(&mut self, line: &str) -> Option<String> {
-        if let Some(count) = self.block {
-            self.block = (!is_end(line) && count < BLOCK_LINES_MAX).then_some(count + 1);
+        if let Some(count) = self.key_lines {
+            self.key_lines = (!is_end(line) && count < BLOCK_LINES_MAX).then_some(count + 1);
             return None;
         }
         if is_begin(line) {
             // A key written in a single line ends in the same line.
-            self.block = (!is_end(line)).then_some(0);
+            self.key_lines = (!is_end(line)).then_some(0);
             let begin = line.find("-----BEGIN").unwrap_or_default();
-            return Some(format!("{}{GONE}", words(&before_word(&line[..begin]).0)));
+            return Some(format!("{}{GONE}", redact_words(&split_after_word(&line[..begin]).0)));
         }
-        if std::mem::take(&mut self.hangs) && !line.trim().is_empty() {
+        if std::mem::take(&mut self.secret_follows) && !line.trim().is_empty() {
             return Some(GONE.to_owned());
         }
-        let (kept, rest) = before_word(line);
+        let (kept, rest) = split_after_word(line);
         let bare = |c: char| c.is_whitespace() || matches!(c, ':' | '=' | '"' | '\'' | '|' | '>');
-        self.hangs = rest.is_some_and(|rest| rest.chars().all(bare));
-        Some(words(&kept))
+        self.secret_follows = rest.is_some_and(|rest| rest.chars().all(bare));
+        Some(redact_words(&kept))
     }
 }
 
 /// Splits a line after the first word that announces a secret.
-fn before_word(line: &str) -> (String, Option<&str>) {
-    match word(line) {
+fn split_after_word(line: &str) -> (String, Option<&str>) {
+    match first_word_end(line) {
         Some(end) => (format!("{} {GONE}", line[..end].trim_end()), Some(&line[end..])),
         None => (line.to_owned(), None),
     }
 }
 
 /// Removes words that look like keys, and removes user names and passwords from URLs.
-fn words(line: &str) -> String {
+fn redact_words(line: &str) -> String {
     let mut kept = String::new();
     let mut run = String::new();
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '_' | '-');

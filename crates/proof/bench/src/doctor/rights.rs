@@ -20,7 +20,7 @@ const FILES_LEAST: u64 = 248;
 const FILES_WANTED: u64 = 1024;
 
 #[derive(Clone, Debug)]
-pub struct Rights {
+pub struct Privileges {
     /// Effective capabilities; `None` if the kernel does not report capabilities.
     pub capabilities: Option<CapabilitySet>,
     /// Result of opening a packet socket.
@@ -31,7 +31,7 @@ pub struct Rights {
     pub files: Option<u64>,
 }
 
-impl Rights {
+impl Privileges {
     pub fn now() -> Self {
         let flags = SocketFlags::CLOEXEC;
         // A socket bound to no protocol receives nothing.
@@ -46,10 +46,10 @@ impl Rights {
 
     /// Returns whether this process can get larger socket buffers than the settings allow.
     pub fn forces_buffers(&self) -> bool {
-        self.has(CapabilitySet::NET_ADMIN) == Some(true)
+        self.has_capability(CapabilitySet::NET_ADMIN) == Some(true)
     }
 
-    fn has(&self, capability: CapabilitySet) -> Option<bool> {
+    fn has_capability(&self, capability: CapabilitySet) -> Option<bool> {
         let all = self.capabilities?;
         Some(all.contains(capability))
     }
@@ -57,17 +57,17 @@ impl Rights {
     pub fn examine(&self) -> Vec<Finding> {
         vec![
             self.raw(),
-            self.plain(
+            self.capability_finding(
                 CapabilitySet::NET_ADMIN,
                 "CAP_NET_ADMIN",
                 "buffers are limited by net.core.rmem_max and wmem_max",
             ),
-            self.plain(
+            self.capability_finding(
                 CapabilitySet::IPC_LOCK,
                 "CAP_IPC_LOCK",
                 "locked memory is limited by the limit below",
             ),
-            self.plain(
+            self.capability_finding(
                 CapabilitySet::BPF,
                 "CAP_BPF",
                 "not needed yet: it is for a plane in the kernel",
@@ -81,7 +81,7 @@ impl Rights {
         let name = "CAP_NET_RAW";
         let hint = "only the ethernet plane needs it: AmbientCapabilities=CAP_NET_RAW in the \
                     unit, or setcap cap_net_raw+ep on the binary";
-        match (&self.packets, self.has(CapabilitySet::NET_RAW)) {
+        match (&self.packets, self.has_capability(CapabilitySet::NET_RAW)) {
             (Ok(()), _) => {
                 Finding::ok(name, "packet sockets can be opened").about(&[Plane::Ethernet])
             }
@@ -98,8 +98,8 @@ impl Rights {
 
     /// Returns an informational finding for a capability that a node can do without. The substitute
     /// has its own finding.
-    fn plain(&self, capability: CapabilitySet, name: &str, without: &str) -> Finding {
-        match self.has(capability) {
+    fn capability_finding(&self, capability: CapabilitySet, name: &str, without: &str) -> Finding {
+        match self.has_capability(capability) {
             Some(true) => Finding::ok(name, "held"),
             Some(false) => Finding::ok(name, "not held").detail(without),
             None => Finding::unknown(name, "the kernel does not report it", "capsh --print"),
@@ -112,7 +112,7 @@ impl Rights {
             return Finding::ok(name, "memory may be locked without limit");
         };
         let what = format!("{} KiB of memory may be locked", bytes >> 10);
-        if bytes >= LOCKED_BYTES || self.has(CapabilitySet::IPC_LOCK) == Some(true) {
+        if bytes >= LOCKED_BYTES || self.has_capability(CapabilitySet::IPC_LOCK) == Some(true) {
             return Finding::ok(name, what);
         }
         let hint = "LimitMEMLOCK=8M in the unit, or ulimit -l 8192";
@@ -145,8 +145,8 @@ mod tests {
     use super::*;
     use crate::doctor::finding::State;
 
-    fn all() -> Rights {
-        Rights {
+    fn all() -> Privileges {
+        Privileges {
             capabilities: Some(CapabilitySet::all()),
             packets: Ok(()),
             locked_bytes: None,
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    fn of(rights: &Rights, name: &str) -> Finding {
+    fn of(rights: &Privileges, name: &str) -> Finding {
         let findings = rights.examine();
         let mut found = findings.into_iter();
         found.find(|finding| finding.name == name).unwrap()
@@ -169,8 +169,8 @@ mod tests {
     }
 
     #[test]
-    fn without_capabilities_only_ethernet_is_blocked() {
-        let little = Rights {
+    fn who_may_do_little_can_do_all_but_ethernet() {
+        let little = Privileges {
             capabilities: Some(CapabilitySet::empty()),
             packets: Err("Operation not permitted".to_owned()),
             locked_bytes: Some(64 << 10),
@@ -183,28 +183,28 @@ mod tests {
         assert_eq!(blocking.count(), 1);
         assert!(!little.forces_buffers());
         // CAP_IPC_LOCK makes the limit irrelevant.
-        let locks = Rights { capabilities: Some(CapabilitySet::IPC_LOCK), ..little };
+        let locks = Privileges { capabilities: Some(CapabilitySet::IPC_LOCK), ..little };
         assert_eq!(of(&locks, "memlock").state, State::Ok);
     }
 
     #[test]
-    fn limit_of_open_files_below_the_minimum_fails() {
-        let state = |files| of(&Rights { files, ..all() }, "nofile").state;
+    fn too_few_files_are_no_node() {
+        let state = |files| of(&Privileges { files, ..all() }, "nofile").state;
         assert_eq!(state(Some(0)), State::Failing);
         assert_eq!(state(Some(247)), State::Failing);
         assert_eq!(state(Some(248)), State::Warning);
         assert_eq!(state(Some(1024)), State::Ok);
         assert_eq!(state(None), State::Ok);
-        let few = of(&Rights { files: Some(9), ..all() }, "nofile");
+        let few = of(&Privileges { files: Some(9), ..all() }, "nofile");
         assert!(few.blocks && few.about.len() == Plane::ALL.len());
     }
 
     #[test]
-    fn unreadable_capabilities_are_unknown() {
-        let silent = Rights { capabilities: None, ..all() };
+    fn a_kernel_that_does_not_tell_is_not_guessed_about() {
+        let silent = Privileges { capabilities: None, ..all() };
         assert_eq!(of(&silent, "CAP_NET_ADMIN").state, State::Unknown);
         assert_eq!(of(&silent, "CAP_NET_RAW").state, State::Ok, "it was tried");
         assert!(!silent.forces_buffers());
-        assert_eq!(Rights::now().examine().len(), 6);
+        assert_eq!(Privileges::now().examine().len(), 6);
     }
 }

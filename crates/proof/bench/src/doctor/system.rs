@@ -18,48 +18,49 @@ pub struct System {
 
 /// Reason why a file could not be read or parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread(pub String);
+pub struct UnreadableFile(pub String);
 
 impl System {
     /// Returns the system of this machine, with the root `/`.
-    pub fn real() -> Self {
-        Self::at("/")
+    pub fn this_machine() -> Self {
+        Self::with_root("/")
     }
 
     /// Returns a system with root folder `root`, for tests.
-    pub fn at(root: impl Into<PathBuf>) -> Self {
+    pub fn with_root(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
     /// Returns the text of a file without surrounding white space.
-    pub fn read(&self, path: &str) -> Result<String, Unread> {
+    pub fn read(&self, path: &str) -> Result<String, UnreadableFile> {
         let read = || -> io::Result<String> {
             let mut text = String::new();
             let file = File::open(self.path(path))?;
             file.take(BYTES_MAX).read_to_string(&mut text)?;
             Ok(text)
         };
-        let text = read().map_err(|error| Unread(format!("/{path}: {error}")))?;
+        let text = read().map_err(|error| UnreadableFile(format!("/{path}: {error}")))?;
         Ok(text.trim().to_owned())
     }
 
     /// Parses a file whose only content is a number.
-    pub fn number(&self, path: &str) -> Result<u64, Unread> {
+    pub fn number(&self, path: &str) -> Result<u64, UnreadableFile> {
         let text = self.read(path)?;
-        text.parse().map_err(|_| Unread(format!("/{path}: {:?} is no number", short(&text))))
+        text.parse()
+            .map_err(|_| UnreadableFile(format!("/{path}: {:?} is no number", shorten(&text))))
     }
 
-    pub fn has(&self, path: &str) -> bool {
+    pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
     /// Returns the sorted names in a folder.
-    pub fn names(&self, path: &str) -> Result<Vec<String>, Unread> {
+    pub fn names(&self, path: &str) -> Result<Vec<String>, UnreadableFile> {
         let read = || -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.path(path))?.take(NAMES_MAX);
             entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
         };
-        let mut names = read().map_err(|error| Unread(format!("/{path}: {error}")))?;
+        let mut names = read().map_err(|error| UnreadableFile(format!("/{path}: {error}")))?;
         names.sort();
         Ok(names)
     }
@@ -76,7 +77,7 @@ impl System {
 }
 
 /// Shortens text for an error message.
-fn short(text: &str) -> String {
+fn shorten(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
@@ -101,7 +102,7 @@ pub(crate) mod tests {
         }
 
         pub(crate) fn system(&self) -> System {
-            System::at(self.0.path())
+            System::with_root(self.0.path())
         }
     }
 

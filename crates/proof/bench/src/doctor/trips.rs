@@ -25,7 +25,7 @@ pub struct Trip {
 }
 
 /// Returns every path reported by a member.
-pub fn of(cluster: &ClusterView) -> Vec<Trip> {
+pub fn reported_trips(cluster: &ClusterView) -> Vec<Trip> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let trips = views.flat_map(|view| {
         let others = view.members.iter().filter(|to| to.node != view.node);
@@ -54,14 +54,14 @@ pub fn median_us(trips: &[Trip], plane: Plane) -> Option<u64> {
 }
 
 /// Returns the most common plane; `None` if no members are connected.
-pub fn usual(trips: &[Trip]) -> Option<Plane> {
+pub fn most_common_plane(trips: &[Trip]) -> Option<Plane> {
     let pairs = |plane: &Plane| trips.iter().filter(|trip| trip.way == plane.name()).count();
     let most = Plane::ALL.into_iter().max_by_key(pairs);
     most.filter(|plane| pairs(plane) > 0)
 }
 
 /// Evaluates whether members are connected and use the preferred plane.
-pub fn judge(trips: &[Trip]) -> Finding {
+pub fn trip_finding(trips: &[Trip]) -> Finding {
     let named = |trips: &[&Trip], what: &dyn Fn(&Trip) -> String| {
         let mut named: Vec<String> = trips.iter().take(NAMED_MAX).map(|trip| what(trip)).collect();
         if trips.len() > NAMED_MAX {
@@ -90,7 +90,7 @@ pub fn judge(trips: &[Trip]) -> Finding {
             "docs/operate/planes.md explains when planes fall back",
         );
     }
-    let plane = usual(trips).map_or("tcp", Plane::name);
+    let plane = most_common_plane(trips).map_or("tcp", Plane::name);
     Finding::ok("members", format!("all are connected, most by {plane}"))
 }
 
@@ -119,22 +119,22 @@ mod tests {
             trip(1, 3, "ethernet", Some(40)),
             trip(3, 1, "tcp", None),
         ];
-        assert_eq!(usual(&trips), Some(Plane::Ethernet));
+        assert_eq!(most_common_plane(&trips), Some(Plane::Ethernet));
         assert_eq!(median_us(&trips, Plane::Ethernet), Some(40));
         assert_eq!(median_us(&trips, Plane::Tcp), None);
-        assert_eq!((usual(&[]), median_us(&[], Plane::Udp)), (None, None));
+        assert_eq!((most_common_plane(&[]), median_us(&[], Plane::Udp)), (None, None));
     }
 
     #[test]
-    fn disconnected_and_fallback_pairs_are_named() {
-        assert_eq!(judge(&[]).state, State::Unknown);
+    fn who_is_not_connected_or_fell_back_is_named() {
+        assert_eq!(trip_finding(&[]).state, State::Unknown);
         let mut trips = vec![trip(1, 2, "udp", Some(30)), trip(2, 1, "udp", Some(30))];
-        assert_eq!(judge(&trips).state, State::Ok);
+        assert_eq!(trip_finding(&trips).state, State::Ok);
         trips[1].why = "a reason".to_owned();
-        let worse = judge(&trips);
+        let worse = trip_finding(&trips);
         assert!(worse.state == State::Warning && worse.what.ends_with("2 → 1: a reason"));
         trips[0] = trip(1, 2, "", None);
-        let apart = judge(&trips);
+        let apart = trip_finding(&trips);
         assert!(apart.state == State::Warning && apart.what == "not connected: 1 → 2");
         assert!(!apart.hint.is_empty());
     }

@@ -8,10 +8,10 @@ use quorate_log::disk::{Buffers, uring_available};
 use crate::doctor::{finding::Finding, system::System};
 
 pub fn examine(system: &System) -> Finding {
-    judge(&uring_available(Buffers::default()), system)
+    uring_finding(&uring_available(Buffers::default()), system)
 }
 
-fn judge(available: &io::Result<String>, system: &System) -> Finding {
+fn uring_finding(available: &io::Result<String>, system: &System) -> Finding {
     let name = "io_uring";
     let (what, why) = match available {
         Ok(shape) if !shape.contains("no registered") && !shape.contains("plain") => {
@@ -41,17 +41,17 @@ mod tests {
     #[test]
     fn hint_depends_on_the_obstacle() {
         let plain = Tree::of(&[]).system();
-        let ok = |shape: &str| judge(&Ok(shape.to_owned()), &plain);
+        let ok = |shape: &str| uring_finding(&Ok(shape.to_owned()), &plain);
         assert_eq!(ok("single issuer, 4 registered buffers").state, State::Ok);
         let short = ok("single issuer, no registered buffers: out of memory");
         assert!(short.hint.contains("MEMLOCK"), "{short:?}");
         assert!(ok("plain, 4 registered buffers").hint.contains("6.1"));
         let refused = || Err(io::ErrorKind::PermissionDenied.into());
-        let sealed = judge(&refused(), &plain);
+        let sealed = uring_finding(&refused(), &plain);
         assert!(sealed.hint.contains("seccomp") && !sealed.blocks, "{sealed:?}");
         for (text, word) in [("2\n", "sysctl"), ("0", "seccomp"), ("maybe", "seccomp")] {
             let tree = Tree::of(&[("proc/sys/kernel/io_uring_disabled", text)]);
-            let found = judge(&refused(), &tree.system());
+            let found = uring_finding(&refused(), &tree.system());
             assert!(found.hint.contains(word), "{text} {found:?}");
         }
     }

@@ -43,14 +43,14 @@ impl Verdict {
             works,
             spoken: plane.is_spoken(),
             because: reasons().map(|finding| finding.name.clone()).collect(),
-            what_to_do: hints(reasons()),
+            what_to_do: distinct_hints(reasons()),
             predicted: predict(works),
         }
     }
 }
 
 /// Returns the distinct pieces of advice, in the order of the findings.
-fn hints<'a>(reasons: impl Iterator<Item = &'a Finding>) -> Vec<String> {
+fn distinct_hints<'a>(reasons: impl Iterator<Item = &'a Finding>) -> Vec<String> {
     let mut hints: Vec<String> = Vec::new();
     for finding in reasons {
         if !finding.hint.is_empty() && !hints.contains(&finding.hint) {
@@ -64,7 +64,7 @@ fn hints<'a>(reasons: impl Iterator<Item = &'a Finding>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn verdict(plane: Plane, findings: &[Finding]) -> Verdict {
+    fn judge_plane(plane: Plane, findings: &[Finding]) -> Verdict {
         Verdict::new(plane, findings, |_| Predicted::unknown("not asked"))
     }
 
@@ -75,18 +75,18 @@ mod tests {
             Finding::warning("small", "no", "do that").about(&[Plane::Udp, Plane::Ethernet]);
         let fine = Finding::ok("fine", "yes").about(&Plane::ALL);
         let all = [raw, small, fine];
-        let tcp = verdict(Plane::Tcp, &all);
+        let tcp = judge_plane(Plane::Tcp, &all);
         assert!(tcp.works && tcp.because.is_empty() && tcp.what_to_do.is_empty());
-        let udp = verdict(Plane::Udp, &all);
+        let udp = judge_plane(Plane::Udp, &all);
         assert!(udp.works);
         assert_eq!(
             (&*udp.because, &*udp.what_to_do),
             (&["small".to_owned()][..], &["do that".to_owned()][..])
         );
-        let ethernet = verdict(Plane::Ethernet, &all);
+        let ethernet = judge_plane(Plane::Ethernet, &all);
         assert!(!ethernet.works);
         let twice = [all[0].clone(), all[0].clone()];
-        assert_eq!(verdict(Plane::Ethernet, &twice).what_to_do, ["do this"], "said once");
+        assert_eq!(judge_plane(Plane::Ethernet, &twice).what_to_do, ["do this"], "said once");
         assert_eq!(ethernet.because, ["raw"], "what only could be better is no reason");
     }
 }

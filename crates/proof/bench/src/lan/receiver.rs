@@ -70,7 +70,7 @@ pub fn receive(listening: &Listening) -> io::Result<()> {
         }
     }
     .map_err(io::Error::other)?;
-    say("ready")?;
+    print_line("ready")?;
     let mut tally = Tally::new(listening.senders);
     let mut heard = Instant::now();
     let mut first: Option<Instant> = None;
@@ -80,7 +80,7 @@ pub fn receive(listening: &Listening) -> io::Result<()> {
         let now = Instant::now();
         if let Some(begun) = begun.filter(|begun| now - *begun >= listening.time) {
             let nanos = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
-            return say(&tally.heard(nanos)?.to_string());
+            return print_line(&tally.received_counts(nanos)?.to_string());
         }
         // Checked on every pass, not only when a datagram arrives, because a datagram may be one of
         // a burst.
@@ -88,14 +88,14 @@ pub fn receive(listening: &Listening) -> io::Result<()> {
         if is_steady && begun.is_none() {
             begun = Some(now);
             tally = Tally::new(listening.senders);
-            say("begun")?;
+            print_line("begun")?;
         }
         let lacks = complete.is_none() && first.is_some_and(|first| now - first > SILENCE);
         if lacks || now - heard > SILENCE {
             let why = format!("{} senders, and not all were heard", listening.senders);
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
-        if socket.receive(|_, datagram| tally.take(datagram))? == 0 {
+        if socket.receive(|_, datagram| tally.count_datagram(datagram))? == 0 {
             let mut waits = [PollFd::new(&socket, PollFlags::IN)];
             poll(&mut waits, Some(&timeout(20)))?;
             continue;
@@ -108,7 +108,7 @@ pub fn receive(listening: &Listening) -> io::Result<()> {
     }
 }
 
-fn say(line: &str) -> io::Result<()> {
+fn print_line(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()
@@ -120,7 +120,7 @@ impl Tally {
     }
 
     /// Counts a datagram, unless it comes from another program.
-    fn take(&mut self, datagram: &[u8]) {
+    fn count_datagram(&mut self, datagram: &[u8]) {
         let Some((sender, number)) = read_head(datagram) else {
             return;
         };
@@ -137,7 +137,7 @@ impl Tally {
         self.spans.iter().all(Option::is_some)
     }
 
-    fn heard(&self, nanos: u64) -> io::Result<Reception> {
+    fn received_counts(&self, nanos: u64) -> io::Result<Reception> {
         if !self.is_complete() {
             let why = "a sender was not heard any more";
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
@@ -191,15 +191,15 @@ mod tests {
     fn missing_datagrams_are_counted_by_numbers() {
         let mut tally = Tally::new(2);
         for number in [10, 12, 11, 14, 15] {
-            tally.take(&datagram(0, number));
+            tally.count_datagram(&datagram(0, number));
         }
-        assert!(!tally.is_complete() && tally.heard(1).is_err());
+        assert!(!tally.is_complete() && tally.received_counts(1).is_err());
         for number in [0, 1, 2, 4] {
-            tally.take(&datagram(1, number));
+            tally.count_datagram(&datagram(1, number));
         }
-        tally.take(&datagram(2, 7));
-        tally.take(b"of a stranger");
-        let heard = tally.heard(1000).unwrap();
+        tally.count_datagram(&datagram(2, 7));
+        tally.count_datagram(b"of a stranger");
+        let heard = tally.received_counts(1000).unwrap();
         let wanted =
             Reception { bytes: 9 * DATAGRAM_BYTES as u64, nanos: 1000, datagrams: 9, numbers: 11 };
         assert_eq!(heard, wanted);
@@ -218,9 +218,9 @@ mod tests {
     fn numbers_at_the_ends_do_not_overflow() {
         let mut tally = Tally::new(2);
         for sender in 0..2 {
-            tally.take(&datagram(sender, 0));
-            tally.take(&datagram(sender, u64::MAX));
+            tally.count_datagram(&datagram(sender, 0));
+            tally.count_datagram(&datagram(sender, u64::MAX));
         }
-        assert_eq!(tally.heard(1).unwrap().numbers, u64::MAX);
+        assert_eq!(tally.received_counts(1).unwrap().numbers, u64::MAX);
     }
 }

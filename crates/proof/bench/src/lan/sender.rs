@@ -19,7 +19,7 @@ pub const AT_ONCE: u32 = 44;
 const RECEIVE_BYTES: usize = 4096;
 
 #[derive(Clone, Debug)]
-pub struct Sending {
+pub struct SenderOptions {
     pub interface: String,
     /// Index of this sender among all senders, from 0.
     pub sender: u32,
@@ -39,7 +39,7 @@ struct Run {
     bytes: Vec<u8>,
 }
 
-pub fn send(sending: &Sending) -> io::Result<()> {
+pub fn send(sending: &SenderOptions) -> io::Result<()> {
     let socket = Udp::bind("0.0.0.0:0".parse().expect("an address"), RECEIVE_BYTES);
     let socket = socket.map_err(io::Error::other)?;
     let through = socket.send_groups_at(&sending.interface);
@@ -64,7 +64,7 @@ pub fn send(sending: &Sending) -> io::Result<()> {
             if elapsed >= sending.time {
                 return Ok(());
             }
-            let ahead = sending.per_second.map(|rate| moment(sent - left as u64, rate));
+            let ahead = sending.per_second.map(|rate| send_time(sent - left as u64, rate));
             if let Some(ahead) = ahead.and_then(|moment| moment.checked_sub(elapsed))
                 && !ahead.is_zero()
             {
@@ -112,7 +112,7 @@ impl Run {
 }
 
 /// Returns the time at which a datagram is due, relative to the start.
-fn moment(number: u64, per_second: u64) -> Duration {
+fn send_time(number: u64, per_second: u64) -> Duration {
     let nanos = u128::from(number) * 1_000_000_000 / u128::from(per_second.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
@@ -122,10 +122,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn send_times_follow_from_the_rate() {
-        assert_eq!(moment(0, 8000), Duration::ZERO);
-        assert_eq!(moment(4, 8000), Duration::from_micros(500));
-        assert_eq!(moment(8000 * 3600, 8000), Duration::from_secs(3600));
-        assert_eq!(moment(u64::MAX, 1), Duration::from_nanos(u64::MAX));
+    fn datagrams_of_a_rate_have_moments() {
+        assert_eq!(send_time(0, 8000), Duration::ZERO);
+        assert_eq!(send_time(4, 8000), Duration::from_micros(500));
+        assert_eq!(send_time(8000 * 3600, 8000), Duration::from_secs(3600));
+        assert_eq!(send_time(u64::MAX, 1), Duration::from_nanos(u64::MAX));
     }
 }

@@ -19,8 +19,8 @@ use quorate_testbed::usage::{Machine, Usage};
 
 use super::{
     disk::LogFile,
-    part::{Launcher, Part, dial, serve_datagrams, serve_one},
-    wire::{DATAGRAM_BYTES_MAX, Over, Wire},
+    part::{Launcher, Part, accept_one, dial, serve_datagrams},
+    wire::{DATAGRAM_BYTES_MAX, ProbeTransport, Wire},
 };
 use crate::{
     load::Offer,
@@ -45,7 +45,7 @@ const WINDOW_MAX: u32 = 1 << 16;
 const WINDOW_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
+pub struct CommitShape {
     pub value_bytes: usize,
     pub window: u32,
     /// Set if all three nodes write and flush every batch.
@@ -53,10 +53,10 @@ pub struct Shape {
     /// Simulated flush time; zero for the real disk.
     pub flush: Duration,
     /// Transport between leader and followers. The client always uses a TCP connection.
-    pub over: Over,
+    pub over: ProbeTransport,
 }
 
-impl Shape {
+impl CommitShape {
     /// Returns whether the sizes and the window are within the limits of the bare program.
     pub fn is_possible(&self) -> bool {
         let window = usize::try_from(self.window).unwrap_or(usize::MAX);
@@ -83,18 +83,18 @@ impl Shape {
 
 /// Returns the maximum batch size in bytes. Over datagrams, the batch and its header must fit into
 /// one datagram.
-const fn batch_bytes_max(over: Over) -> usize {
+const fn batch_bytes_max(over: ProbeTransport) -> usize {
     match over {
-        Over::Tcp => BATCH_BYTES_MAX,
-        Over::Udp => DATAGRAM_BYTES_MAX - HEADER,
+        ProbeTransport::Tcp => BATCH_BYTES_MAX,
+        ProbeTransport::Udp => DATAGRAM_BYTES_MAX - HEADER,
     }
 }
 
 /// Runs a follower, which writes every batch to `file` if given.
-pub fn follower(file: Option<LogFile>, over: Over) -> io::Result<()> {
+pub fn follower(file: Option<LogFile>, over: ProbeTransport) -> io::Result<()> {
     match over {
-        Over::Tcp => follow(file),
-        Over::Udp => follow_datagrams(file),
+        ProbeTransport::Tcp => serve_leader(file),
+        ProbeTransport::Udp => follow_datagrams(file),
     }
 }
 
@@ -113,8 +113,8 @@ fn follow_datagrams(mut file: Option<LogFile>) -> io::Result<()> {
     }
 }
 
-fn follow(mut file: Option<LogFile>) -> io::Result<()> {
-    let mut leader = serve_one()?;
+fn serve_leader(mut file: Option<LogFile>) -> io::Result<()> {
+    let mut leader = accept_one()?;
     let mut batch = vec![0; HEADER + BATCH_BYTES_MAX];
     loop {
         let mut have = 0;
@@ -143,14 +143,14 @@ fn follow(mut file: Option<LogFile>) -> io::Result<()> {
 /// Runs the leader until the client disconnects.
 pub fn leader(
     value_bytes: usize,
-    (over, followers): (Over, &[SocketAddr]),
+    (over, followers): (ProbeTransport, &[SocketAddr]),
     file: Option<LogFile>,
 ) -> io::Result<()> {
     let mut file = file;
     let dial = |address: &SocketAddr| Wire::dial(*address, over);
     let followers: io::Result<Vec<Wire>> = followers.iter().map(dial).collect();
     let mut followers = followers?;
-    let mut client = serve_one()?;
+    let mut client = accept_one()?;
     // Reserves space for the length, so that a batch is sent in one call.
     let mut batch = vec![0; HEADER + batch_bytes_max(over)];
     let replies = vec![1; BATCH_BYTES_MAX / value_bytes.max(1) * REPLY];
@@ -193,7 +193,7 @@ fn read(socket: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
 /// A running bare commit: three processes, with this process as the client.
 #[derive(Debug)]
 pub struct Bare {
-    shape: Shape,
+    shape: CommitShape,
     leader: Part,
     followers: Vec<Part>,
     client: TcpStream,
@@ -201,7 +201,7 @@ pub struct Bare {
 
 impl Bare {
     /// Starts the leader and the followers, with their files in `folder`.
-    pub fn start(launcher: &Launcher, folder: &Path, shape: Shape) -> io::Result<Self> {
+    pub fn start(launcher: &Launcher, folder: &Path, shape: CommitShape) -> io::Result<Self> {
         if !shape.is_possible() {
             let why = format!("no bare program does {shape:?}");
             return Err(io::Error::new(ErrorKind::InvalidInput, why));
@@ -232,7 +232,7 @@ impl Bare {
     }
 
     pub fn set_window(&mut self, window: u32) -> io::Result<()> {
-        let shape = Shape { window, ..self.shape };
+        let shape = CommitShape { window, ..self.shape };
         if !shape.is_possible() {
             return Err(ErrorKind::InvalidInput.into());
         }
@@ -341,16 +341,16 @@ mod tests {
 
     #[test]
     fn a_shape_beyond_its_limits_is_not_tried() {
-        let over = |over, value_bytes, window| Shape {
+        let over = |over, value_bytes, window| CommitShape {
             value_bytes,
             window,
             durable: true,
             flush: Duration::ZERO,
             over,
         };
-        let shape = |value_bytes, window| over(Over::Tcp, value_bytes, window);
-        assert!(over(Over::Udp, 50_000, 1).is_possible());
-        assert!(!over(Over::Udp, 60_000, 1).is_possible());
+        let shape = |value_bytes, window| over(ProbeTransport::Tcp, value_bytes, window);
+        assert!(over(ProbeTransport::Udp, 50_000, 1).is_possible());
+        assert!(!over(ProbeTransport::Udp, 60_000, 1).is_possible());
         assert!(shape(64, 1000).is_possible() && shape(1 << 20, 64).is_possible());
         for (value_bytes, window) in
             [(0, 1), (64, 0), ((1 << 20) + 1, 1), (1 << 20, 65), (1, 65_537)]

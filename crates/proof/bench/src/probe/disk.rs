@@ -37,11 +37,11 @@ impl LogFile {
     /// Creates a file of the default size, filled with zeros and flushed. `flush` simulates a
     /// slower device; zero uses the real flush time.
     pub fn create(path: &Path, flush: Duration) -> io::Result<Self> {
-        Self::of_size(path, FILE_BYTES, flush)
+        Self::create_with_size(path, FILE_BYTES, flush)
     }
 
     /// Creates a file of `bytes` bytes, rounded down to whole MiB, like [`Self::create`].
-    pub fn of_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
+    pub fn create_with_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
         let mut file = File::options().create(true).truncate(true).write(true).open(path)?;
         let zeros = vec![0; LARGE];
         for _ in 0..bytes / LARGE as u64 {
@@ -101,7 +101,8 @@ pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::R
 /// Measures up to `count` flushed 4 KiB writes to a small file, one after another; stops early
 /// after `time`.
 pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latencies> {
-    let mut file = LogFile::of_size(&folder.join("flushes"), SMALL_FILE_BYTES, Duration::ZERO)?;
+    let mut file =
+        LogFile::create_with_size(&folder.join("flushes"), SMALL_FILE_BYTES, Duration::ZERO)?;
     let block = vec![7; BLOCK];
     let mut latencies = Latencies::default();
     let began = Instant::now();
@@ -121,7 +122,7 @@ pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latenc
 pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
     let path = folder.join("bandwidth");
     let bytes = LARGE_WRITES * LARGE as u64;
-    drop(LogFile::of_size(&path, bytes, Duration::ZERO)?);
+    drop(LogFile::create_with_size(&path, bytes, Duration::ZERO)?);
     let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of the kernel fits");
     let opened = File::options().write(true).custom_flags(direct).open(&path);
     let (file, how) = match opened {

@@ -64,10 +64,10 @@ impl Drop for Part {
 }
 
 /// Reports the address of this part on standard output and accepts a single client.
-pub fn serve_one() -> io::Result<TcpStream> {
+pub fn accept_one() -> io::Result<TcpStream> {
     end_with_parent()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    say(listener.local_addr()?)?;
+    print_address(listener.local_addr()?)?;
     let (client, _) = listener.accept()?;
     client.set_nodelay(true)?;
     Ok(client)
@@ -78,7 +78,7 @@ pub fn serve_one() -> io::Result<TcpStream> {
 pub fn serve_datagrams() -> io::Result<UdpSocket> {
     end_with_parent()?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
-    say(socket.local_addr()?)?;
+    print_address(socket.local_addr()?)?;
     let (_, client) = socket.peek_from(&mut [0])?;
     socket.connect(client)?;
     Ok(socket)
@@ -94,7 +94,7 @@ fn end_with_parent() -> io::Result<()> {
     Ok(())
 }
 
-fn say(address: SocketAddr) -> io::Result<()> {
+fn print_address(address: SocketAddr) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{address}")?;
     out.flush()

@@ -7,8 +7,8 @@ use std::{
 
 use super::{
     Ceiling,
-    part::{Launcher, serve_datagrams, serve_one},
-    wire::{Over, Wire},
+    part::{Launcher, accept_one, serve_datagrams},
+    wire::{ProbeTransport, Wire},
 };
 use quorate_testbed::usage::Usage;
 
@@ -39,10 +39,10 @@ impl Wait {
 }
 
 /// Runs the echoing part, which returns every message.
-pub fn echo(wait: Wait, over: Over) -> io::Result<()> {
+pub fn echo(wait: Wait, over: ProbeTransport) -> io::Result<()> {
     let mut client = match over {
-        Over::Tcp => Wire::Tcp(serve_one()?),
-        Over::Udp => Wire::Udp(serve_datagrams()?),
+        ProbeTransport::Tcp => Wire::Tcp(accept_one()?),
+        ProbeTransport::Udp => Wire::Udp(serve_datagrams()?),
     };
     client.set_nonblocking(wait == Wait::Spin)?;
     let mut message = [0; BYTES];
@@ -54,7 +54,12 @@ pub fn echo(wait: Wait, over: Over) -> io::Result<()> {
 
 /// Measures round trips for `time`, with one message in flight.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-pub fn measure(launcher: &Launcher, wait: Wait, over: Over, time: Duration) -> io::Result<Ceiling> {
+pub fn measure(
+    launcher: &Launcher,
+    wait: Wait,
+    over: ProbeTransport,
+    time: Duration,
+) -> io::Result<Ceiling> {
     let part = launcher.start(&["echo", wait.name(), over.name()].map(str::to_owned))?;
     let mut socket = Wire::dial(part.address, over)?;
     socket.set_nonblocking(wait == Wait::Spin)?;

@@ -28,7 +28,7 @@ pub const SINK: &str = "sink";
 
 /// Disk and number of nodes of the bare programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
+pub struct StreamShape {
     /// Set if both nodes write and flush all data. Otherwise no data is written.
     pub durable: bool,
     /// Simulated flush time; zero for the real disk.
@@ -38,7 +38,7 @@ pub struct Shape {
     pub follower: bool,
 }
 
-impl Shape {
+impl StreamShape {
     /// Shape of the sink, which accepts bytes and discards them.
     pub const SINK: Self = Self { durable: false, flush: Duration::ZERO, follower: false };
 
@@ -69,7 +69,7 @@ pub struct Bare {
 impl Bare {
     /// Starts the leader and, if the shape has one, the follower. Their files in `folder` overwrite
     /// any earlier ones.
-    pub fn start(launcher: &Launcher, folder: &Path, shape: Shape) -> io::Result<Self> {
+    pub fn start(launcher: &Launcher, folder: &Path, shape: StreamShape) -> io::Result<Self> {
         let arguments = |name: &str| {
             let folder = folder.join(name);
             if shape.durable {

@@ -13,14 +13,14 @@ const LOST: Duration = Duration::from_secs(5);
 pub const DATAGRAM_BYTES_MAX: usize = 60_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Over {
+pub enum ProbeTransport {
     #[default]
     Tcp,
     /// UDP, with one datagram per message.
     Udp,
 }
 
-impl Over {
+impl ProbeTransport {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -47,10 +47,10 @@ pub enum Wire {
 }
 
 impl Wire {
-    pub fn dial(address: SocketAddr, over: Over) -> io::Result<Self> {
+    pub fn dial(address: SocketAddr, over: ProbeTransport) -> io::Result<Self> {
         match over {
-            Over::Tcp => dial(address).map(Self::Tcp),
-            Over::Udp => {
+            ProbeTransport::Tcp => dial(address).map(Self::Tcp),
+            ProbeTransport::Udp => {
                 let socket = UdpSocket::bind("127.0.0.1:0")?;
                 socket.connect(address)?;
                 socket.set_read_timeout(Some(LOST))?;
@@ -109,17 +109,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transports_have_names() {
-        for over in [Over::Tcp, Over::Udp] {
-            assert_eq!(Over::named(over.name()), Some(over));
+    fn ways_have_names() {
+        for over in [ProbeTransport::Tcp, ProbeTransport::Udp] {
+            assert_eq!(ProbeTransport::named(over.name()), Some(over));
         }
-        assert_eq!(Over::named("sctp"), None);
+        assert_eq!(ProbeTransport::named("sctp"), None);
     }
 
     #[test]
     fn each_message_is_one_datagram() {
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut near = Wire::dial(far.local_addr().unwrap(), Over::Udp).unwrap();
+        let mut near = Wire::dial(far.local_addr().unwrap(), ProbeTransport::Udp).unwrap();
         near.send(b"question").unwrap();
         let mut asked = [0; 64];
         let (count, from) = far.recv_from(&mut asked).unwrap();

@@ -57,44 +57,44 @@ const COLUMNS: [Column; 76] = [
     ("commit", |row| optional(row.commit.0.as_ref())),
     ("kernel", |row| row.kernel.clone()),
     ("cpus", |row| row.cpus.to_string()),
-    ("protocol", |row| of_stream(row, |figures| Some(figures.protocol.clone()))),
-    ("gathered", |row| of_stream(row, |figures| Some(figures.gathered))),
-    ("pinned", |row| of_stream(row, |figures| Some(figures.pinned))),
-    ("target_bytes_per_s", |row| of_stream(row, |figures| figures.target_bytes_per_s)),
-    ("bytes_per_s", |row| of_stream(row, |figures| Some(figures.bytes_per_s))),
-    ("delivered", |row| of_stream(row, |figures| figures.delivered)),
-    ("acknowledged_bytes", |row| of_stream(row, |figures| Some(figures.acknowledged_bytes))),
-    ("from_call_p50_us", |row| of_stream(row, |figures| Some(figures.from_call_p50_us))),
-    ("from_call_p99_us", |row| of_stream(row, |figures| Some(figures.from_call_p99_us))),
+    ("protocol", |row| stream_cell(row, |figures| Some(figures.protocol.clone()))),
+    ("gathered", |row| stream_cell(row, |figures| Some(figures.gathered))),
+    ("pinned", |row| stream_cell(row, |figures| Some(figures.pinned))),
+    ("target_bytes_per_s", |row| stream_cell(row, |figures| figures.target_bytes_per_s)),
+    ("bytes_per_s", |row| stream_cell(row, |figures| Some(figures.bytes_per_s))),
+    ("delivered", |row| stream_cell(row, |figures| figures.delivered)),
+    ("acknowledged_bytes", |row| stream_cell(row, |figures| Some(figures.acknowledged_bytes))),
+    ("from_call_p50_us", |row| stream_cell(row, |figures| Some(figures.from_call_p50_us))),
+    ("from_call_p99_us", |row| stream_cell(row, |figures| Some(figures.from_call_p99_us))),
     ("leader_user_s_per_gb", |row| cpu(row, "leader", |cost| cost.user_s_per_gb)),
     ("leader_system_s_per_gb", |row| cpu(row, "leader", |cost| cost.system_s_per_gb)),
     ("follower_user_s_per_gb", |row| cpu(row, "followers", |cost| cost.user_s_per_gb)),
     ("follower_system_s_per_gb", |row| cpu(row, "followers", |cost| cost.system_s_per_gb)),
-    ("way", |row| of_segment(row, |figures| Some(figures.way.clone()))),
-    ("senders", |row| of_segment(row, |figures| Some(figures.senders))),
-    ("receivers", |row| of_segment(row, |figures| Some(figures.receivers))),
-    ("load_percent", |row| of_segment(row, |figures| figures.load_percent)),
-    ("burst", |row| of_segment(row, |figures| Some(figures.burst))),
-    ("queue_kib", |row| of_segment(row, |figures| figures.queue_kib)),
-    ("offered_mbit", |row| of_segment(row, |figures| figures.offered_mbit)),
-    ("sent_mbit", |row| of_segment(row, |figures| Some(figures.sent_mbit))),
-    ("slowest_mbit", |row| of_segment(row, |figures| Some(figures.slowest_mbit))),
-    ("mean_mbit", |row| of_segment(row, |figures| Some(figures.mean_mbit))),
-    ("loss", |row| of_segment(row, |figures| Some(figures.loss))),
-    ("loss_worst", |row| of_segment(row, |figures| Some(figures.loss_worst))),
-    ("sender_cpus", |row| of_segment(row, |figures| Some(figures.sender_cpus))),
-    ("sender_s_per_gb", |row| of_segment(row, |figures| Some(figures.sender_s_per_gb))),
-    ("cpus_busy", |row| of_segment(row, |figures| figures.cpus_busy)),
-    ("limit", |row| of_segment(row, |figures| Some(figures.limit.clone()))),
+    ("way", |row| segment_cell(row, |figures| Some(figures.way.clone()))),
+    ("senders", |row| segment_cell(row, |figures| Some(figures.senders))),
+    ("receivers", |row| segment_cell(row, |figures| Some(figures.receivers))),
+    ("load_percent", |row| segment_cell(row, |figures| figures.load_percent)),
+    ("burst", |row| segment_cell(row, |figures| Some(figures.burst))),
+    ("queue_kib", |row| segment_cell(row, |figures| figures.queue_kib)),
+    ("offered_mbit", |row| segment_cell(row, |figures| figures.offered_mbit)),
+    ("sent_mbit", |row| segment_cell(row, |figures| Some(figures.sent_mbit))),
+    ("slowest_mbit", |row| segment_cell(row, |figures| Some(figures.slowest_mbit))),
+    ("mean_mbit", |row| segment_cell(row, |figures| Some(figures.mean_mbit))),
+    ("loss", |row| segment_cell(row, |figures| Some(figures.loss))),
+    ("loss_worst", |row| segment_cell(row, |figures| Some(figures.loss_worst))),
+    ("sender_cpus", |row| segment_cell(row, |figures| Some(figures.sender_cpus))),
+    ("sender_s_per_gb", |row| segment_cell(row, |figures| Some(figures.sender_s_per_gb))),
+    ("cpus_busy", |row| segment_cell(row, |figures| figures.cpus_busy)),
+    ("limit", |row| segment_cell(row, |figures| Some(figures.limit.clone()))),
 ];
 
 /// Formats a figure that exists only in rows about byte streams.
-fn of_stream<T: ToString>(row: &Row, figure: fn(&Figures) -> Option<T>) -> String {
+fn stream_cell<T: ToString>(row: &Row, figure: fn(&Figures) -> Option<T>) -> String {
     optional(row.stream.as_ref().and_then(figure))
 }
 
 /// Formats a figure that exists only in rows about bare programs on a segment.
-fn of_segment<T: ToString>(row: &Row, figure: fn(&OfSegment) -> Option<T>) -> String {
+fn segment_cell<T: ToString>(row: &Row, figure: fn(&OfSegment) -> Option<T>) -> String {
     optional(row.segment.as_ref().and_then(figure))
 }
 

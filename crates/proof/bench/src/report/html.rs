@@ -28,7 +28,7 @@ pub(super) fn render(document: &Document) -> String {
          <meta name=\"viewport\" content=\"width=device-width\">\
          <title>quorate bench</title><style>{STYLE}</style></head><body>\n<h1>quorate bench</h1>\n"
     );
-    head(document, &mut page);
+    write_head(document, &mut page);
     charts(document, &mut page);
     rows(document, &mut page);
     streams(document, &mut page);
@@ -41,7 +41,7 @@ pub(super) fn render(document: &Document) -> String {
     page
 }
 
-fn head(document: &Document, page: &mut String) {
+fn write_head(document: &Document, page: &mut String) {
     let environment = &document.environment;
     let _ = writeln!(
         page,
@@ -108,7 +108,7 @@ const fn axis(label: &'static str, scale: Scale) -> Axis {
 
 /// Returns the rows for the charts. Bare programs appear only in the chart against clients, unless
 /// nothing else was measured, because they would squeeze all other lines into a corner.
-fn shown<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
+fn charted_rows<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let systems = rows.iter().copied().filter(|row| row.system != BARE);
     let systems: Vec<&Row> = systems.collect();
     if systems.is_empty() { rows.to_vec() } else { systems }
@@ -118,7 +118,7 @@ fn charts(document: &Document, page: &mut String) {
     // Rows with a fixed batch and window have a separate chart.
     let free: Vec<&Row> =
         document.rows.iter().filter(|row| row.window.is_none() && row.has_latency()).collect();
-    let ours = shown(&free);
+    let ours = charted_rows(&free);
     let all = || ours.iter().copied();
     let open = || all().filter(|row| row.offered_per_s.is_some());
     let clients = |row: &Row| row.outstanding.map(f64::from);

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::svg::{Ruler, Scale, escaped};
-use crate::life::{Lane, Life, Reached};
+use crate::life::{CommandTimeline, ReachedHop, TimelineLane};
 
 const WIDTH: f64 = 1180.0;
 const LEFT: f64 = 92.0;
@@ -29,7 +29,7 @@ paint-order:stroke}.title{font-size:14px;font-weight:600}\
 .typical{fill:#fff;stroke:#d55e00}.hop{fill:#0072b2}";
 
 /// Renders all panels, one below the other.
-pub(super) fn render(lives: &[Life]) -> String {
+pub(super) fn render(lives: &[CommandTimeline]) -> String {
     let mut panels = String::new();
     let mut top = 0.0;
     for life in lives {
@@ -55,13 +55,13 @@ struct Label {
     row: u32,
 }
 
-fn panel(life: &Life, top: &mut f64, svg: &mut String) {
+fn panel(life: &CommandTimeline, top: &mut f64, svg: &mut String) {
     let hops = || life.lanes.iter().flat_map(|lane| &lane.hops);
     let times = hops().flat_map(|hop| [hop.p50_us, hop.typical_us]);
     let Some(ruler) = Ruler::new(Scale::Linear, times) else {
         return;
     };
-    let across = |us: f64| LEFT + ruler.place(us).unwrap_or(0.0) * (WIDTH - LEFT - RIGHT);
+    let across = |us: f64| LEFT + ruler.position_of(us).unwrap_or(0.0) * (WIDTH - LEFT - RIGHT);
     let labels: Vec<Vec<Label>> = life.lanes.iter().map(|lane| labels(lane, &across)).collect();
     let mut lines = Vec::new();
     let mut bottom = *top + HEAD;
@@ -93,7 +93,7 @@ fn panel(life: &Life, top: &mut f64, svg: &mut String) {
     *top = bottom;
 }
 
-fn title(life: &Life) -> String {
+fn title(life: &CommandTimeline) -> String {
     let plane = life.plane.as_deref().map(|plane| format!(", {plane}"));
     format!(
         "{}{}, {} B, one command in flight: p50 {} µs, p99 {} µs, {} commands",
@@ -107,9 +107,9 @@ fn title(life: &Life) -> String {
 }
 
 /// Puts each label into the first row in which it overlaps no other label.
-fn labels(lane: &Lane, across: &impl Fn(f64) -> f64) -> Vec<Label> {
+fn labels(lane: &TimelineLane, across: &impl Fn(f64) -> f64) -> Vec<Label> {
     let mut ends: Vec<f64> = Vec::new();
-    let label = |hop: &Reached| {
+    let label = |hop: &ReachedHop| {
         let text = format!("{} {}", hop.hop, hop.p50_us);
         let (at, width) = (across(hop.p50_us), text.chars().count() as f64 * LETTER);
         let left = (at - 3.0).min(WIDTH - width - 2.0);
@@ -124,7 +124,13 @@ fn labels(lane: &Lane, across: &impl Fn(f64) -> f64) -> Vec<Label> {
     lane.hops.iter().map(label).collect()
 }
 
-fn draw(lane: &Lane, labels: &[Label], line: f64, across: &impl Fn(f64) -> f64, svg: &mut String) {
+fn draw(
+    lane: &TimelineLane,
+    labels: &[Label],
+    line: f64,
+    across: &impl Fn(f64) -> f64,
+    svg: &mut String,
+) {
     let _ = writeln!(
         svg,
         "<path class=\"lane\" d=\"M{LEFT} {line:.1}H{:.1}\"/>\
@@ -165,11 +171,11 @@ fn draw(lane: &Lane, labels: &[Label], line: f64, across: &impl Fn(f64) -> f64, 
 
 /// Draws an arrow from the send to the read of each message: the command, the proposals, the first
 /// vote to be read, and the reply.
-fn messages(life: &Life, lines: &[f64], across: &impl Fn(f64) -> f64, svg: &mut String) {
+fn messages(life: &CommandTimeline, lines: &[f64], across: &impl Fn(f64) -> f64, svg: &mut String) {
     let [client, leader, followers @ ..] = &life.lanes[..] else {
         return;
     };
-    let first = |lane: &Lane, name: &str, after: f64| {
+    let first = |lane: &TimelineLane, name: &str, after: f64| {
         let mut hops = lane.hops.iter();
         let found = hops.find(|hop| hop.hop == name && hop.p50_us >= after);
         found.map(|hop| hop.p50_us)
@@ -209,20 +215,20 @@ fn messages(life: &Life, lines: &[f64], across: &impl Fn(f64) -> f64, svg: &mut 
 mod tests {
     use super::*;
 
-    fn reached(hop: &'static str, p50_us: f64) -> Reached {
-        Reached { hop, p50_us, p99_us: p50_us, typical_us: p50_us + 1.0, share: 1.0 }
+    fn reached(hop: &'static str, p50_us: f64) -> ReachedHop {
+        ReachedHop { hop, p50_us, p99_us: p50_us, typical_us: p50_us + 1.0, share: 1.0 }
     }
 
-    fn lane(name: &str, hops: &[(&'static str, f64)]) -> Lane {
-        Lane {
+    fn lane(name: &str, hops: &[(&'static str, f64)]) -> TimelineLane {
+        TimelineLane {
             name: name.to_owned(),
             hops: hops.iter().map(|(hop, at)| reached(hop, *at)).collect(),
         }
     }
 
     #[test]
-    fn picture_has_a_point_per_hop_and_a_line_per_message() {
-        let life = Life {
+    fn a_picture_has_a_point_for_each_hop_and_a_line_for_each_message() {
+        let life = CommandTimeline {
             durability: "volatile".to_owned(),
             plane: Some("<udp>".to_owned()),
             value_bytes: 64,

@@ -94,7 +94,7 @@ impl Ruler {
     }
 
     /// Returns the position of a value on the axis, 0 to 1; `None` if it has no logarithm.
-    pub(super) fn place(&self, value: f64) -> Option<f64> {
+    pub(super) fn position_of(&self, value: f64) -> Option<f64> {
         match self.scale {
             Scale::Linear => Some((value - self.from) / (self.to - self.from)),
             Scale::Log if value <= 0.0 => None,
@@ -103,7 +103,7 @@ impl Ruler {
     }
 }
 
-fn short(value: f64) -> String {
+fn format_tick(value: f64) -> String {
     let (value, unit) = match value.abs() {
         big if big >= 1e6 => (value / 1e6, "M"),
         big if big >= 1e3 => (value / 1e3, "k"),
@@ -144,24 +144,24 @@ impl Chart {
     fn axes(&self, x: &Ruler, y: &Ruler, svg: &mut String) {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         for tick in &x.ticks {
-            let at = across(x.place(*tick).unwrap_or(0.0));
+            let at = across(x.position_of(*tick).unwrap_or(0.0));
             let _ = writeln!(
                 svg,
                 "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>\
                  <text class=\"tick\" text-anchor=\"middle\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
                 bottom + 14.0,
-                short(*tick)
+                format_tick(*tick)
             );
         }
         for tick in &y.ticks {
-            let at = down(y.place(*tick).unwrap_or(0.0));
+            let at = down(y.position_of(*tick).unwrap_or(0.0));
             let _ = writeln!(
                 svg,
                 "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>\
                  <text class=\"tick\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 LEFT - 6.0,
                 at + 4.0,
-                short(*tick)
+                format_tick(*tick)
             );
         }
         let _ = writeln!(
@@ -187,7 +187,7 @@ impl Chart {
 }
 
 fn line(series: &Series, colour: &str, x: &Ruler, y: &Ruler, svg: &mut String) {
-    let place = |(a, b): &(f64, f64)| Some((across(x.place(*a)?), down(y.place(*b)?)));
+    let place = |(a, b): &(f64, f64)| Some((across(x.position_of(*a)?), down(y.position_of(*b)?)));
     let places: Vec<(f64, f64)> = series.points.iter().filter_map(place).collect();
     let text: Vec<String> =
         places.iter().map(|(across, down)| format!("{across:.1},{down:.1}")).collect();
@@ -222,12 +222,12 @@ mod tests {
         assert_eq!(ruler.ticks, [0.0, 20e3, 40e3, 60e3, 80e3, 100e3]);
         let ruler = Ruler::log(30.0, 2500.0);
         assert_eq!(ruler.ticks, [10.0, 100.0, 1000.0, 10_000.0]);
-        assert!(ruler.place(0.0).is_none());
+        assert!(ruler.position_of(0.0).is_none());
     }
 
     #[test]
-    fn numbers_are_abbreviated() {
-        let texts = [0.0, 0.5, 1500.0, 2_000_000.0].map(short);
+    fn numbers_are_short() {
+        let texts = [0.0, 0.5, 1500.0, 2_000_000.0].map(format_tick);
         assert_eq!(texts, ["0", "0.5", "1.5k", "2M"]);
     }
 

@@ -11,7 +11,7 @@ use crate::{
     load::Offer,
     probe::{
         part::Launcher,
-        stream::{Bare, Shape, UNIT_BYTES},
+        stream::{Bare, StreamShape, UNIT_BYTES},
     },
     problem::Problem,
     repetition::{Repetition, RoleUsage},
@@ -33,7 +33,7 @@ use super::{
 pub(super) struct BareStream {
     launcher: Launcher,
     folder: PathBuf,
-    shape: Shape,
+    shape: StreamShape,
     pin: Option<Pin>,
 }
 
@@ -56,14 +56,14 @@ impl Probe {
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let session = Session::new()?;
         let pin = self.pin.then(Pin::new).transpose()?;
-        let durable = |flush| Shape { durable: true, flush, follower: true };
-        let volatile = Shape { durable: false, ..durable(Duration::ZERO) };
+        let durable = |flush| StreamShape { durable: true, flush, follower: true };
+        let volatile = StreamShape { durable: false, ..durable(Duration::ZERO) };
         let mut all = vec![(durable(Duration::ZERO), UNIT_BYTES)];
         if !self.disk_flush.is_zero() {
             all.push((durable(self.disk_flush), UNIT_BYTES));
         }
         all.push((volatile, UNIT_BYTES));
-        all.extend(SMALL_WRITES.map(|bytes| (Shape::SINK, bytes)));
+        all.extend(SMALL_WRITES.map(|bytes| (StreamShape::SINK, bytes)));
         for (shape, write_bytes) in all {
             let load = Load {
                 speech: Speech::Raw,
@@ -73,7 +73,8 @@ impl Probe {
                 outstanding: None,
                 gather: false,
             };
-            let row = BareStream::new(&session, shape, pin)?.alone(&load, &self.time, document)?;
+            let row =
+                BareStream::new(&session, shape, pin)?.run_alone(&load, &self.time, document)?;
             document.rows.extend(row);
         }
         Ok(())
@@ -81,7 +82,11 @@ impl Probe {
 }
 
 impl BareStream {
-    pub(super) fn new(session: &Session, shape: Shape, pin: Option<Pin>) -> Result<Self, Problem> {
+    pub(super) fn new(
+        session: &Session,
+        shape: StreamShape,
+        pin: Option<Pin>,
+    ) -> Result<Self, Problem> {
         Ok(Self { pin, launcher: launcher()?, folder: session.folder().to_owned(), shape })
     }
 
@@ -89,7 +94,12 @@ impl BareStream {
         self.shape.system()
     }
 
-    fn alone(&self, load: &Load, time: &Time, document: &Document) -> Result<Option<Row>, Problem> {
+    fn run_alone(
+        &self,
+        load: &Load,
+        time: &Time,
+        document: &Document,
+    ) -> Result<Option<Row>, Problem> {
         let class = if self.shape.durable { Class::Durable } else { Class::Volatile };
         let setting = setting("probe", load, class, self.shape.flush);
         let mut all = Vec::new();
@@ -115,19 +125,19 @@ impl BareStream {
         load: &Load,
         all: Vec<StreamResult>,
     ) -> Option<Row> {
-        let load = as_one(load);
+        let load = merge_streams(load);
         let setting = self.shape.setting(Setting { connections: load.streams, ..like.clone() });
         row(&setting, environment, &load, all, 1, self.pin.is_some())
     }
 
-    /// Measures a repetition of the load, merged into one stream by [`as_one`].
+    /// Measures a repetition of the load, merged into one stream by [`merge_streams`].
     pub(super) fn repetition(
         &self,
         load: &Load,
         time: &Time,
         head: &str,
     ) -> Result<StreamResult, Problem> {
-        let load = &as_one(load);
+        let load = &merge_streams(load);
         let failed = |error| Problem::io("the bare program", &error);
         let bare = Bare::start(&self.launcher, &self.folder, self.shape).map_err(failed)?;
         let writers = Writers {
@@ -171,7 +181,7 @@ impl BareStream {
 
 /// Returns the load with a single stream over the raw protocol, because the bare program supports
 /// nothing else.
-fn as_one(load: &Load) -> Load {
+fn merge_streams(load: &Load) -> Load {
     Load {
         speech: Speech::Raw,
         streams: 1,

@@ -7,9 +7,9 @@ use quorate_testbed::progress;
 use crate::{
     environment::Environment,
     probe::{
-        commit::{Bare, Shape},
+        commit::{Bare, CommitShape},
         part::Launcher,
-        wire::Over,
+        wire::ProbeTransport,
     },
     row::Row,
 };
@@ -29,7 +29,7 @@ pub struct Ceilings {
     environment: Environment,
     measure: Duration,
     repeat: u32,
-    known: Vec<(Shape, Option<Row>)>,
+    measured: Vec<(CommitShape, Option<Row>)>,
 }
 
 impl Ceilings {
@@ -42,7 +42,7 @@ impl Ceilings {
             environment,
             measure: time.duration.min(MEASURE_MAX),
             repeat: time.repeat.min(REPEAT_MAX),
-            known: Vec::new(),
+            measured: Vec::new(),
         })
     }
 
@@ -55,24 +55,24 @@ impl Ceilings {
         durable: bool,
         flush: Duration,
     ) -> Result<Option<f64>, Problem> {
-        let shape = Shape {
+        let shape = CommitShape {
             value_bytes,
             window,
             durable,
             // Volatile clusters do not flush.
             flush: if durable { flush } else { Duration::ZERO },
-            over: Over::Tcp,
+            over: ProbeTransport::Tcp,
         };
-        if let Some((_, row)) = self.known.iter().find(|(known, _)| *known == shape) {
+        if let Some((_, row)) = self.measured.iter().find(|(known, _)| *known == shape) {
             return Ok(row.as_ref().map(|row| row.achieved_per_s));
         }
         let row = self.measure(shape)?;
         let reached = row.as_ref().map(|row| row.achieved_per_s);
-        self.known.push((shape, row));
+        self.measured.push((shape, row));
         Ok(reached)
     }
 
-    fn measure(&self, shape: Shape) -> Result<Option<Row>, Problem> {
+    fn measure(&self, shape: CommitShape) -> Result<Option<Row>, Problem> {
         if !shape.is_possible() {
             return Ok(None);
         }
@@ -95,6 +95,6 @@ impl Ceilings {
 
     /// Returns the rows of all measured ceilings, in the order of measurement.
     pub fn into_rows(self) -> impl Iterator<Item = Row> {
-        self.known.into_iter().filter_map(|(_, row)| row)
+        self.measured.into_iter().filter_map(|(_, row)| row)
     }
 }

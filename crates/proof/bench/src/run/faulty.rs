@@ -37,7 +37,7 @@ const GOOD_BARS: usize = 5;
 
 /// Checks that the duration suffices to measure the rates before and after the fault.
 pub(super) fn check_time(fault: Fault, time: &Time) -> Result<(), Problem> {
-    let wanted = QUIET_MIN * 2 + fault.lasts().unwrap_or_default();
+    let wanted = QUIET_MIN * 2 + fault.duration().unwrap_or_default();
     if time.duration >= wanted {
         return Ok(());
     }
@@ -107,7 +107,7 @@ pub(super) fn row(
     let gaps: Vec<f64> = stories.iter().map(|story| story.figures.gap_ms).collect();
     let at = stories.first().map_or(Duration::ZERO, |story| story.at);
     row.set_event(at.as_secs_f64(), &gaps);
-    document.notes.extend(told(fault, &stories));
+    document.notes.extend(describe_timelines(fault, &stories));
     Ok(row)
 }
 
@@ -137,11 +137,11 @@ fn repetition(
     let first = Readings::take(Some(cluster), running.completed());
     sleep_to(begin + quiet);
     let before = Readings::take(Some(cluster), running.completed());
-    let ring = ring_of(cluster, leader);
+    let ring = vote_route(cluster, leader);
     let victim = victim(&ring, cluster, leader)?;
     let at = started.elapsed();
     inject_fault(session, victim, fault)?;
-    if let Some(lasts) = fault.lasts() {
+    if let Some(lasts) = fault.duration() {
         sleep_to(at + lasts);
         let resumed = session.resume(victim);
         resumed.map_err(|error| Problem::io("resume a node", &error))?;
@@ -149,7 +149,7 @@ fn repetition(
     sleep_to(end);
     let left = cluster.without(victim);
     let last = Readings::take(Some(&left), running.completed());
-    let later = ring_of(&left, leader);
+    let later = vote_route(&left, leader);
     let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
     // The cluster of the next repetition uses the same links.
     clear_fault(session, victim, fault)?;
@@ -183,7 +183,7 @@ fn clear_fault(session: &Session, node: u32, fault: Fault) -> Result<(), Problem
 
 /// Returns the nodes through which votes pass, as reported by the leader; empty if votes are sent
 /// directly or the leader reports none.
-fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
+fn vote_route(cluster: &Cluster, leader: u32) -> Vec<u32> {
     let asked = cluster.place_of(leader).map(|place| place.admin.clone());
     let view = query_cluster(&asked.into_iter().collect::<Vec<_>>()).ok();
     let nodes = view.as_ref().map_or(&[][..], |view| &view.nodes);
@@ -304,7 +304,7 @@ impl fmt::Display for Figures {
 }
 
 /// Describes the medians and then each repetition.
-fn told(fault: Fault, stories: &[Timeline]) -> Vec<String> {
+fn describe_timelines(fault: Fault, stories: &[Timeline]) -> Vec<String> {
     let of = |figure: fn(&Figures) -> f64| median(stories.iter().map(|one| figure(&one.figures)));
     let medians = Figures {
         before: of(|one| one.before),
@@ -380,7 +380,7 @@ mod tests {
             },
         };
         let all = [story(2, 1000.0), story(3, 3000.0), story(2, 2000.0)];
-        let lines = told(Fault::Narrow(10), &all);
+        let lines = describe_timelines(Fault::Narrow(10), &all);
         assert_eq!(lines.len(), 4);
         assert!(
             lines[0].starts_with("a member is left with 10 % of its link: 2000/s before"),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    door::Door,
+    door::ClientAddress,
     introduction::{self, BYTES_MAX, Introduction, QUESTION, Speaks},
     protocol::Malformed,
 };
@@ -29,10 +29,10 @@ pub(super) struct Info {
 impl Info {
     /// Queries every node. Redis does not report these properties and does not have to. Unreachable
     /// nodes are ignored, because the load will fail on them.
-    pub(super) fn ask(service: Service, doors: &[Door]) -> Result<Self, Problem> {
+    pub(super) fn query_nodes(service: Service, doors: &[ClientAddress]) -> Result<Self, Problem> {
         let mut all = Vec::new();
         for door in doors {
-            let (address, answer) = (door.name(), ask(door).unwrap_or(Ok(None)));
+            let (address, answer) = (door.name(), query_node(door).unwrap_or(Ok(None)));
             let answer = answer.map_err(|malformed| {
                 Problem::usage(format_args!("--connect {address}: {malformed}"))
                     .hint("--connect takes client addresses (nodes print them as client=…); nodes with certificates need --tls")
@@ -42,12 +42,12 @@ impl Info {
                 all.push((address, said));
             }
         }
-        Self::of_all(&all)
+        Self::agreed_properties(&all)
     }
 
     /// Returns the properties on which the nodes agree. Fails if they differ in class or store,
     /// which belong to the cluster; versions may differ during an upgrade.
-    fn of_all(all: &[(&str, Introduction)]) -> Result<Self, Problem> {
+    fn agreed_properties(all: &[(&str, Introduction)]) -> Result<Self, Problem> {
         Ok(Self {
             durability: agreed(all, |said| said.durability.as_deref())?,
             store: agreed(all, |said| said.store.as_deref())?,
@@ -114,7 +114,7 @@ fn agreed(
 }
 
 /// Queries a node. Returns `None` if it closes the connection before its reply is complete.
-fn ask(door: &Door) -> io::Result<Result<Option<Introduction>, Malformed>> {
+fn query_node(door: &ClientAddress) -> io::Result<Result<Option<Introduction>, Malformed>> {
     let until = Instant::now() + WAIT;
     let stream = door.connect(WAIT)?;
     stream.socket().set_write_timeout(Some(WAIT))?;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     /// Starts a server that sends `bytes` to its first client, and returns its address.
-    fn answering(bytes: &'static [u8]) -> Door {
+    fn answering(bytes: &'static [u8]) -> ClientAddress {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn class_store_and_version_are_parsed_or_unknown() {
-        let ask = |bytes| Info::ask(Service::Kv, &[answering(bytes)]);
+    fn class_store_and_version_are_found_or_unknown() {
+        let ask = |bytes| Info::query_nodes(Service::Kv, &[answering(bytes)]);
         let info = ask(b"$80\r\n# Server\r\nquorate_version:0.1.0\r\nquorate_store:lsm\r\nquorate_durability:durable\r\n\r\n");
         let info = info.unwrap();
         assert_eq!(info.durability.as_deref(), Some("durable"));
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn unreachable_node_yields_no_info_and_no_error() {
         let closed = SocketAddr::from(([127, 0, 0, 1], 1));
-        assert_eq!(Info::ask(Service::Log, &[closed.into()]), Ok(Info::default()));
+        assert_eq!(Info::query_nodes(Service::Log, &[closed.into()]), Ok(Info::default()));
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             (Service::Log, b"HTTP/1.1 400\r\n", "client addresses"),
         ];
         for (service, bytes, hint) in wrong {
-            let problem = Info::ask(service, &[answering(bytes)]).unwrap_err();
+            let problem = Info::query_nodes(service, &[answering(bytes)]).unwrap_err();
             assert_eq!(problem.code, "bad_configuration");
             assert!(problem.hint.contains(hint), "{problem}");
         }
@@ -209,7 +209,8 @@ mod tests {
 
     #[test]
     fn nodes_of_two_clusters_are_refused_and_of_two_versions_not() {
-        let of = |other| Info::of_all(&[("a:1", said("durable", "0.1.0")), ("b:1", other)]);
+        let of =
+            |other| Info::agreed_properties(&[("a:1", said("durable", "0.1.0")), ("b:1", other)]);
         let problem = of(said("volatile", "0.1.0")).unwrap_err();
         assert_eq!(problem.message, "--connect: a:1 is durable, b:1 is volatile");
         let info = of(said("durable", "0.2.0")).unwrap();

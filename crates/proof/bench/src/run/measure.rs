@@ -14,11 +14,11 @@ use quorate_testbed::progress;
 use crate::{
     by_frames,
     device::{Device, Reading},
-    door::Door,
+    door::ClientAddress,
     environment::Environment,
     figure::round,
-    generator::Running,
-    listener::{self, Place},
+    generator::RunningLoad,
+    listener::{self, ListenerLocation},
     load::{Offer, Plan},
     protocol::{Protocol, framed::Framed, resp::Resp},
     repetition::Repetition,
@@ -69,7 +69,7 @@ pub struct Bench {
     /// Nodes started by the bench; `None` for a running cluster.
     pub cluster: Option<Cluster>,
     /// Client addresses of a running cluster; empty if the bench started the nodes.
-    pub(super) doors: Vec<Door>,
+    pub(super) doors: Vec<ClientAddress>,
     /// Process ids of a running cluster's nodes on this machine; `None` if one of them is unknown.
     pub(super) connected: Option<Vec<u32>>,
     pub time: Time,
@@ -86,13 +86,13 @@ pub struct Bench {
 
 /// Returns the processes on this machine that listen at the addresses in `doors`; `None` unless all
 /// are known.
-pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
+pub(super) fn processes(doors: &[ClientAddress]) -> Option<Vec<u32>> {
     let mut processes = Vec::new();
     for door in doors {
-        match listener::place(door.address()) {
-            Place::Process(id) if !processes.contains(&id) => processes.push(id),
-            Place::Process(_) | Place::Elsewhere => {}
-            Place::Unknown => return None,
+        match listener::locate_listener(door.address()) {
+            ListenerLocation::Process(id) if !processes.contains(&id) => processes.push(id),
+            ListenerLocation::Process(_) | ListenerLocation::Elsewhere => {}
+            ListenerLocation::Unknown => return None,
         }
     }
     Some(processes)
@@ -153,7 +153,7 @@ impl Bench {
         leader: u32,
         all: &mut Vec<Repetition>,
     ) -> Result<(), Problem> {
-        let shown = shown(setting);
+        let shown = format_setting(setting);
         for number in 1..=self.time.repeat {
             let head = format!("{shown}, {number} of {}", self.time.repeat);
             let repetition = self.repetition(setting, leader, &head)?;
@@ -193,9 +193,11 @@ impl Bench {
 
     /// Returns the addresses to which clients connect. For nodes started by the bench, this is only
     /// the leader's address, so that no command is forwarded.
-    fn targets(&self, leader: u32) -> Vec<Door> {
-        let doors: Vec<Door> = match &self.cluster {
-            Some(cluster) => cluster.client_of(leader).map(Door::from).into_iter().collect(),
+    fn targets(&self, leader: u32) -> Vec<ClientAddress> {
+        let doors: Vec<ClientAddress> = match &self.cluster {
+            Some(cluster) => {
+                cluster.client_of(leader).map(ClientAddress::from).into_iter().collect()
+            }
             None => self.doors.clone(),
         };
         let speaks = match self.service {
@@ -211,8 +213,8 @@ impl Bench {
             connections: setting.connections,
             warmup: nanos(self.time.warmup),
             measure: nanos(self.time.duration),
-            patience: nanos(match &self.network {
-                Some(network) if network.is_far() => PATIENCE_WAN,
+            reply_timeout: nanos(match &self.network {
+                Some(network) if network.has_long_delays() => PATIENCE_WAN,
                 _ => PATIENCE,
             }),
         }
@@ -255,21 +257,21 @@ impl Bench {
         &self,
         plan: Plan,
         setting: &Setting,
-        targets: Vec<Door>,
-    ) -> Result<Running, Problem> {
+        targets: Vec<ClientAddress>,
+    ) -> Result<RunningLoad, Problem> {
         fn start<P: Protocol + Send + 'static>(
             plan: Plan,
-            targets: Vec<Door>,
+            targets: Vec<ClientAddress>,
             protocol: P,
-        ) -> Result<Running, Problem> {
-            Running::start(plan, targets, protocol)
+        ) -> Result<RunningLoad, Problem> {
+            RunningLoad::start(plan, targets, protocol)
                 .map_err(|error| Problem::io("start the load generator", &error))
         }
         if let Some(interface) = &self.frames {
             // The client finds the leader itself.
             let nodes = match &self.cluster {
                 Some(cluster) => cluster.clients(),
-                None => self.doors.iter().map(Door::address).collect(),
+                None => self.doors.iter().map(ClientAddress::address).collect(),
             };
             return by_frames::start(plan, nodes, interface.clone(), setting.value_bytes)
                 .map_err(|error| Problem::io("start the load generator", &error));
@@ -330,7 +332,7 @@ pub fn cut_short(
 
 /// Shows progress on a terminal until the given time. Elsewhere, the line printed after the
 /// repetition suffices.
-pub(super) fn watch<T: Send + 'static>(running: &Running<T>, until: Instant, head: &str) {
+pub(super) fn watch<T: Send + 'static>(running: &RunningLoad<T>, until: Instant, head: &str) {
     let mut told = Progress::start();
     let mut before = running.completed();
     while !running.is_finished() {
@@ -349,7 +351,7 @@ pub(super) fn watch<T: Send + 'static>(running: &Running<T>, until: Instant, hea
     }
 }
 
-fn shown(setting: &Setting) -> String {
+fn format_setting(setting: &Setting) -> String {
     let load = match setting.offer {
         Offer::Open { per_second } => format!("{per_second}/s"),
         Offer::Closed { outstanding } => format!("{outstanding} outstanding"),

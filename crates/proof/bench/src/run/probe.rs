@@ -7,7 +7,7 @@ use quorate_testbed::progress;
 use crate::probe::{
     Ceiling, disk, memory,
     round_trip::{self, Wait},
-    wire::Over,
+    wire::ProbeTransport,
 };
 
 use super::{Time, ceilings::Ceilings, program::launcher, session::Session};
@@ -59,7 +59,7 @@ fn machine(wish: &ProbeOptions, session: &Session) -> Result<Vec<Ceiling>, Probl
         found.push(ceiling);
     };
     for wait in [Wait::Block, Wait::Spin] {
-        add(round_trip::measure(&launcher, wait, Over::Tcp, time).map_err(failed)?);
+        add(round_trip::measure(&launcher, wait, ProbeTransport::Tcp, time).map_err(failed)?);
     }
     add(disk::append_and_flush(folder, Duration::ZERO, time).map_err(failed)?);
     let flush = wish.disk_flush;

@@ -10,11 +10,11 @@ use quorate_tls::ClientTrust;
 
 use crate::{
     device::{BY_FRAMES, Device, plane_and_device},
-    door::Door,
+    door::ClientAddress,
     emulated::Emulated,
     environment::{Commit, Environment},
     fault::Fault,
-    life::Life,
+    life::CommandTimeline,
     load::Offer,
     report::Document,
     row::{Row, Setting},
@@ -85,10 +85,10 @@ pub struct Load {
 
 impl Load {
     /// Resolves the client addresses of the running cluster.
-    fn doors(&self) -> Result<Vec<Door>, Problem> {
+    fn doors(&self) -> Result<Vec<ClientAddress>, Problem> {
         let tls = self.tls.as_ref();
         let door = |name: &String| {
-            let door = Door::named(resolve(name)?, name, tls);
+            let door = ClientAddress::named(resolve(name)?, name, tls);
             Ok(door.login(self.login.clone()))
         };
         self.connect.iter().map(door).collect()
@@ -275,7 +275,7 @@ impl Series {
             let life = one.life(&mut session);
             let life = life.map_err(|problem| session.with_last_words(problem));
             session.end();
-            document.lives.push(Life {
+            document.lives.push(CommandTimeline {
                 durability: class.name().to_owned(),
                 plane,
                 value_bytes: self.load.value_bytes,
@@ -285,7 +285,7 @@ impl Series {
         Ok(())
     }
 
-    fn life(&self, session: &mut Session) -> Result<Life, Problem> {
+    fn life(&self, session: &mut Session) -> Result<CommandTimeline, Problem> {
         let bench = self.bench(session)?;
         let cluster = bench.cluster.unwrap_or_default();
         if let Some(device) = self.load.device {
@@ -306,7 +306,7 @@ impl Series {
         }
         if let Some(network) = session.network() {
             document.notes.push(network.note());
-            if network.is_far() {
+            if network.has_long_delays() {
                 let note = "bare programs ran without that network";
                 document.notes.push(note.to_owned());
             }
@@ -427,7 +427,7 @@ impl Series {
     ) -> Result<(), Problem> {
         let mut row = bench.row(&self.setting(offer), document)?;
         let mut measured = Ok(());
-        let here = self.is_own() || are_here(&bench.doors);
+        let here = self.is_own() || run_locally(&bench.doors);
         let durable = is_durable(self.durability());
         let segment = segment::found(document, self.receivers());
         if let Some(payload_bits) = segment {
@@ -547,7 +547,7 @@ fn info(service: Service, load: &Load) -> Result<Info, Problem> {
         return Err(Problem::usage("--login: the log service takes no passwords")
             .hint("use the certificate of a writer: --tls DIR"));
     }
-    let info = Info::ask(service, &load.doors()?)?;
+    let info = Info::query_nodes(service, &load.doors()?)?;
     let durability = load.durability.map(Class::name);
     Info::check("durability", durability, info.durability.as_deref())?;
     Ok(info)
@@ -569,8 +569,8 @@ pub fn greatest(rows: &[Row]) -> Option<Greatest> {
 }
 
 /// Returns whether all nodes run on this machine, as a bare program does.
-fn are_here(doors: &[Door]) -> bool {
-    let loopback = |door: &Door| door.address().ip().to_canonical().is_loopback();
+fn run_locally(doors: &[ClientAddress]) -> bool {
+    let loopback = |door: &ClientAddress| door.address().ip().to_canonical().is_loopback();
     !doors.is_empty() && doors.iter().all(loopback)
 }
 
@@ -627,7 +627,11 @@ mod tests {
     fn only_loopback_certainly_is_this_machine() {
         let here = |texts: &[&str]| {
             let addresses = texts.iter().map(|text| text.parse().unwrap());
-            are_here(&addresses.map(|address: SocketAddr| address.into()).collect::<Vec<Door>>())
+            run_locally(
+                &addresses
+                    .map(|address: SocketAddr| address.into())
+                    .collect::<Vec<ClientAddress>>(),
+            )
         };
         assert!(here(&["127.0.0.1:1", "127.9.9.9:2", "[::1]:3"]));
         assert!(here(&["[::ffff:127.0.0.1]:1"]));

@@ -187,7 +187,7 @@ impl Session {
     /// Reduces a node's link to a percentage of its capacity.
     pub fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         let network = self.network.as_ref().ok_or(io::ErrorKind::Unsupported)?;
-        network.narrow(node, percent)
+        network.limit_link(node, percent)
     }
 
     /// Kills a node with SIGKILL and restarts it on a disk with the given flush time.

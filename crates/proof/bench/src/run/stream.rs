@@ -6,8 +6,8 @@ use quorate_core::record::Class;
 
 use crate::{
     environment::Environment,
-    generator::Running,
-    probe::stream::Shape,
+    generator::RunningLoad,
+    probe::stream::StreamShape,
     problem::Problem,
     repetition::Repetition,
     report::Document,
@@ -95,13 +95,13 @@ impl StreamOptions {
         bench.row("stream", &self.load, bare.as_ref(), document)
     }
 
-    fn ceiling(&self) -> Option<Shape> {
+    fn ceiling(&self) -> Option<StreamShape> {
         let durable = self.nodes.durability == Class::Durable;
         let small = self.load.write_bytes < LARGE_WRITE;
         match self.load.rate {
             Some(_) => None,
-            None if small && !durable => Some(Shape::SINK),
-            None => Some(Shape {
+            None if small && !durable => Some(StreamShape::SINK),
+            None => Some(StreamShape {
                 durable,
                 // Volatile clusters do not flush.
                 flush: if durable { self.nodes.disk_flush } else { Duration::ZERO },
@@ -235,7 +235,7 @@ impl StreamBench {
     }
 
     /// Starts writers that connect to the leader, which then owns their streams.
-    fn write(&mut self, load: &Load, leader: u32) -> Result<Running<Written>, Problem> {
+    fn write(&mut self, load: &Load, leader: u32) -> Result<RunningLoad<Written>, Problem> {
         self.repetitions += 1;
         let place = self.cluster.place_of(leader);
         let place = place.expect("the leader is one of the nodes");

@@ -75,7 +75,7 @@ impl Load {
             connections: self.streams,
             warmup: nanos(time.warmup),
             measure: nanos(time.duration),
-            patience: nanos(PATIENCE),
+            reply_timeout: nanos(PATIENCE),
         }
     }
 

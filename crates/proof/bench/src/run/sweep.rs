@@ -6,7 +6,7 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use crate::{
-    generator::Running,
+    generator::RunningLoad,
     load::{Offer, Plan},
     protocol::{Protocol, framed::Framed, resp::Resp},
     samples::Samples,
@@ -222,7 +222,7 @@ impl<'a> Sweep<'a> {
             client: SocketAddr,
             protocol: P,
         ) -> io::Result<Samples> {
-            Running::start(plan, vec![client.into()], protocol)?.finish()
+            RunningLoad::start(plan, vec![client.into()], protocol)?.finish()
         }
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let plan = Plan {
@@ -230,7 +230,7 @@ impl<'a> Sweep<'a> {
             connections: self.load.connections,
             warmup: nanos(warmup),
             measure: ms * 1_000_000,
-            patience: nanos(PATIENCE),
+            reply_timeout: nanos(PATIENCE),
         };
         let size = self.load.value_bytes as usize;
         let samples = match self.has_keys {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     frames::{self, LENGTH_BYTES, ParsedFrame, Status},
-    life::{Command, Life, life},
+    life::{Command, CommandTimeline, command_timeline},
     problem::{Kind, Problem},
 };
 
@@ -34,7 +34,7 @@ pub(super) fn trace(
     cluster: &Cluster,
     value_bytes: usize,
     time: &Time,
-) -> Result<Life, Problem> {
+) -> Result<CommandTimeline, Problem> {
     let (leader, commands) = asked(cluster, value_bytes, time)?;
     let folders = session.stop()?;
     let mut nodes = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn trace(
     }
     nodes.sort_by_key(|(follows, ..)| *follows);
     let nodes: Vec<_> = nodes.into_iter().map(|(_, name, stamps)| (name, stamps)).collect();
-    let found = life(&commands, &nodes);
+    let found = command_timeline(&commands, &nodes);
     found.ok_or_else(|| {
         let what = "the stamps of the nodes are of none of the commands";
         Problem::new(Kind::Failed, "no_stamps", what)

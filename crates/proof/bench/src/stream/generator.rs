@@ -17,7 +17,7 @@ use rustix::{
 
 use super::{Acknowledged, Written, progress::Progress, speech::Speech};
 use crate::{
-    generator::{Running, Shared, since},
+    generator::{RunningLoad, Shared, since},
     load::{Answer, Load, Plan},
     schedule::{Nanos, SECOND},
 };
@@ -67,8 +67,8 @@ pub struct Keeper {
 
 impl Writers {
     /// Opens a stream for each connection of the plan and starts to write.
-    pub fn start(self, plan: Plan) -> io::Result<Running<Written>> {
-        Running::spawn(move |shared| {
+    pub fn start(self, plan: Plan) -> io::Result<RunningLoad<Written>> {
+        RunningLoad::spawn(move |shared| {
             if let Some(cpus) = &self.cpus {
                 sched_setaffinity(None, cpus)?;
             }
@@ -201,7 +201,7 @@ impl Generator {
             let due = if self.full.is_some() {
                 plan.sending().max(now + SECOND / 10)
             } else {
-                load.wake_at()
+                load.next_wakeup()
             };
             let wait = if more { 0 } else { due.saturating_sub(now) };
             // Wakes at least ten times a second to check for a stop.
@@ -210,7 +210,7 @@ impl Generator {
             for event in &events {
                 self.on_event(event, &mut load, started);
             }
-            shared.tell(load.completed());
+            shared.publish_progress(load.completed());
         }
         Ok(Written { samples: load.finish(), acknowledged: std::mem::take(&mut self.acknowledged) })
     }
@@ -223,7 +223,7 @@ impl Generator {
         let writes = writes.min((TURN_BYTES / write.max(1)).max(1));
         let mut issued = 0;
         while issued < writes && self.full.is_none() {
-            let Some(issue) = load.issue(since(started)) else {
+            let Some(issue) = load.take_due_command(since(started)) else {
                 break;
             };
             issued += 1;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use quorate_bench::{
-    generator::Running,
+    generator::RunningLoad,
     load::{Offer, Plan},
     protocol::resp::Resp,
     samples::Samples,
@@ -45,8 +45,9 @@ fn server(answer: fn(u64) -> Option<&'static [u8]>) -> SocketAddr {
 }
 
 fn run(address: SocketAddr, offer: Offer, connections: u32) -> Samples {
-    let plan = Plan { offer, connections, warmup: 0, measure: SECOND / 4, patience: 10 * SECOND };
-    let running = Running::start(plan, vec![address.into()], Resp::new(8, 100, 0)).unwrap();
+    let plan =
+        Plan { offer, connections, warmup: 0, measure: SECOND / 4, reply_timeout: 10 * SECOND };
+    let running = RunningLoad::start(plan, vec![address.into()], Resp::new(8, 100, 0)).unwrap();
     assert!(running.started().is_some());
     running.finish().unwrap()
 }
@@ -99,9 +100,9 @@ fn nobody_there_is_an_error_with_the_address() {
         connections: 1,
         warmup: 0,
         measure: SECOND,
-        patience: SECOND,
+        reply_timeout: SECOND,
     };
-    let running = Running::start(plan, vec![address.into()], Resp::new(8, 100, 0)).unwrap();
+    let running = RunningLoad::start(plan, vec![address.into()], Resp::new(8, 100, 0)).unwrap();
     assert!(running.started().is_none());
     let error = running.finish().unwrap_err().to_string();
     assert!(error.contains(&address.to_string()), "{error}");

@@ -62,7 +62,13 @@ fn patient(
     streams: u32,
     write_bytes: usize,
 ) -> Written {
-    let plan = Plan { offer, connections: streams, warmup: 0, measure: SECOND / 4, patience };
+    let plan = Plan {
+        offer,
+        connections: streams,
+        warmup: 0,
+        measure: SECOND / 4,
+        reply_timeout: patience,
+    };
     let writers = Writers {
         speech: Speech::Raw,
         address,

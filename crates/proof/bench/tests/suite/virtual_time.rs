@@ -54,7 +54,7 @@ impl Fake {
             }
             // Like the real generator, this loop waits while a socket is full.
             while open.iter().all(|open| *open < self.socket)
-                && let Some(issue) = load.issue(now)
+                && let Some(issue) = load.take_due_command(now)
             {
                 let at = self.answers(now, issue.number).max(last[issue.connection]);
                 last[issue.connection] = at;
@@ -67,7 +67,7 @@ impl Fake {
             }
             let reply = replies.peek().map_or(Nanos::MAX, |Reverse((at, ..))| *at);
             let full = open.iter().any(|open| *open >= self.socket);
-            let wake = if full { Nanos::MAX } else { load.wake_at() };
+            let wake = if full { Nanos::MAX } else { load.next_wakeup() };
             now = reply.min(wake).max(now + 1);
             if self.sleep.contains(&now) {
                 now = self.sleep.end;
@@ -82,7 +82,7 @@ fn open(per_second: u64, connections: u32) -> Plan {
         connections,
         warmup: SECOND,
         measure: 10 * SECOND,
-        patience: 5 * SECOND,
+        reply_timeout: 5 * SECOND,
     }
 }
 
@@ -213,9 +213,9 @@ fn what_is_never_answered_is_lost() {
 #[test]
 fn an_error_is_counted_with_its_words_and_not_as_done() {
     let mut load = Load::new(Plan { warmup: 0, ..closed(1) }, 0);
-    let issue = load.issue(0).unwrap();
+    let issue = load.take_due_command(0).unwrap();
     load.replied(10, issue.connection, Answer::Error(b"BUSY"));
-    let issue = load.issue(10).unwrap();
+    let issue = load.take_due_command(10).unwrap();
     load.replied(20, issue.connection, Answer::Done);
     let samples = load.finish();
     assert_eq!((samples.errors, samples.completed), (1, 1));
@@ -225,11 +225,11 @@ fn an_error_is_counted_with_its_words_and_not_as_done() {
 #[test]
 fn a_broken_connection_loses_what_was_outstanding_and_the_rest_goes_on() {
     let mut load = Load::new(Plan { warmup: 0, ..closed(4) }, 0);
-    while load.issue(0).is_some() {}
+    while load.take_due_command(0).is_some() {}
     load.lost(2, "reset");
     load.lost(2, "reset");
     load.replied(10, 1, Answer::Done);
-    assert_eq!(load.issue(10).unwrap().connection, 1);
+    assert_eq!(load.take_due_command(10).unwrap().connection, 1);
     assert!(!load.is_over(10));
     for connection in [0, 1, 3] {
         load.lost(connection, "reset");
@@ -261,10 +261,10 @@ fn a_load_that_was_held_up_ends_all_the_same() {
     let plan = open(1000, 1);
     let mut load = Load::new(plan, 0);
     let ends = plan.sending();
-    while load.issue(SECOND).is_some() {}
+    while load.take_due_command(SECOND).is_some() {}
     assert!(!load.is_over(ends), "it is behind, and would catch up");
     load.stop();
-    assert_eq!(load.issue(ends), None);
+    assert_eq!(load.take_due_command(ends), None);
     assert!(!load.is_over(ends), "what was sent may be answered yet");
     let mut answered = 0;
     while !load.is_over(ends) {

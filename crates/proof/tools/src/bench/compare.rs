@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::args::CompareArgs;
-use quorate_cli::output::{Exit, Problem, is_off, is_on};
+use quorate_cli::output::{Exit, Problem, is_switched_off, is_switched_on};
 
 /// Flags that take a file name.
 const WITH_FILES: [&str; 2] = ["--json", "--out"];
@@ -38,8 +38,8 @@ fn handed_over(args: &CompareArgs) -> Vec<String> {
     let mut all = args.flags.clone();
     match args.json.as_deref() {
         None => {}
-        Some(given) if is_off(given) => {}
-        Some(given) if is_on(given) => all.push("--json".to_owned()),
+        Some(given) if is_switched_off(given) => {}
+        Some(given) if is_switched_on(given) => all.push("--json".to_owned()),
         // Without a file name, the next word is another flag.
         Some(file) => drop(all.splice(..0, ["--json".to_owned(), file.to_owned()])),
     }

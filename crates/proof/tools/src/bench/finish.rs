@@ -3,7 +3,7 @@
 use quorate_bench::{report::Document, row::Row};
 
 use super::{args::FileArgs, publish};
-use quorate_cli::output::{Exit, Output, Problem, is_on, print, table};
+use quorate_cli::output::{Exit, Output, Problem, is_switched_on, print, table};
 
 /// Publishes the rows, then reports the problem if there is one. If there are no rows, reports only
 /// the problem.
@@ -22,7 +22,7 @@ pub(super) fn finish(
     }
     publish::rescue(document.clone(), files, &problem);
     document.notes.push(format!("cut short: {problem}"));
-    let json = files.json.clone().filter(|given| is_on(given));
+    let json = files.json.clone().filter(|given| is_switched_on(given));
     let to_stdout = json.is_some();
     let shown = FileArgs { json, csv: None, html: None };
     publish::publish(&document, &shown)?;
@@ -36,7 +36,7 @@ pub(super) fn finish(
 
 /// Prints the spread of the repetitions below the table, which has no space for another column.
 fn print_spread(rows: &[Row], files: &FileArgs) {
-    let json = files.json.as_deref().is_some_and(is_on);
+    let json = files.json.as_deref().is_some_and(is_switched_on);
     if !json && !rows.is_empty() {
         print(&format!("\n{}", spread(rows).trim_end()));
     }

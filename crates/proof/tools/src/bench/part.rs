@@ -8,14 +8,14 @@ use quorate_bench::{
     lan::{
         Way,
         receiver::{self, Listening},
-        sender::{self, Sending},
+        sender::{self, SenderOptions},
     },
     probe::{
         commit,
         disk::LogFile,
         round_trip::{self, Wait},
         stream,
-        wire::Over,
+        wire::ProbeTransport,
     },
     wan,
 };
@@ -95,7 +95,7 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
         }
         PartCommand::LanSender { interface, ms, sender, per_second, burst, to } => {
             die_with_parent()?;
-            sender::send(&Sending {
+            sender::send(&SenderOptions {
                 interface: interface.clone(),
                 sender: *sender,
                 to: to.clone(),
@@ -137,8 +137,8 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
     }
 }
 
-fn over_named(name: &str) -> Result<Over, Problem> {
-    Over::named(name).ok_or_else(|| Problem::usage("tcp or udp"))
+fn over_named(name: &str) -> Result<ProbeTransport, Problem> {
+    ProbeTransport::named(name).ok_or_else(|| Problem::usage("tcp or udp"))
 }
 
 /// Makes this process end with its parent. The parent never writes to the pipe, so the end of the

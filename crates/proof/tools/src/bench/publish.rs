@@ -7,11 +7,11 @@ use std::{
 };
 
 use quorate_bench::{
-    environment::Environment, figure::round, life::Life, report::Document, row::Row,
+    environment::Environment, figure::round, life::CommandTimeline, report::Document, row::Row,
 };
 
 use super::args::FileArgs;
-use quorate_cli::output::{Exit, Problem, is_off, is_on, print, progress, table};
+use quorate_cli::output::{Exit, Problem, is_switched_off, is_switched_on, print, progress, table};
 
 /// Creates an empty results document for this run of `program`.
 pub(super) fn document(program: &str) -> Document {
@@ -34,12 +34,12 @@ pub(super) fn document(program: &str) -> Document {
 /// not requested.
 fn json_file(files: &FileArgs) -> Option<&Path> {
     let given = files.json.as_deref()?;
-    (!is_on(given) && !is_off(given)).then(|| Path::new(given))
+    (!is_switched_on(given) && !is_switched_off(given)).then(|| Path::new(given))
 }
 
 /// Returns whether `--json` requests the document on standard output.
 fn json_to_stdout(files: &FileArgs) -> bool {
-    files.json.as_deref().is_some_and(is_on)
+    files.json.as_deref().is_some_and(is_switched_on)
 }
 
 /// Checks that every output file can be written, before minutes are spent on measuring. Existing
@@ -341,7 +341,7 @@ fn lost(share: f64) -> String {
 }
 
 /// Formats the life of a command as a table with one row per trace point, in the order of time.
-fn of_life(life: &Life) -> String {
+fn of_life(life: &CommandTimeline) -> String {
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     for lane in &life.lanes {
         for hop in &lane.hops {

@@ -16,7 +16,7 @@ use quorate_log::disk::{
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::UNIT_BYTES;
-use crate::probe::part::{dial, serve_one};
+use crate::probe::part::{accept_one, dial};
 
 /// Size of the data file. The file is overwritten repeatedly.
 const DATA_BYTES: u64 = 256 << 20;
@@ -36,7 +36,7 @@ pub fn run(folder: Option<&Path>, flush: Duration, follower: Option<SocketAddr>)
     let files = folder.map(|folder| Files::create(folder, flush));
     let files = files.transpose()?;
     let follower = follower.map(Follower::dial).transpose()?;
-    Node::new(serve_one()?, follower, files)?.serve()
+    Node::new(accept_one()?, follower, files)?.serve()
 }
 
 struct Node {
@@ -46,15 +46,15 @@ struct Node {
     unit: Option<Unit>,
     units: Units,
     /// Number of bytes reported to the client as durable.
-    said: u64,
-    ended: bool,
+    reported_bytes: u64,
+    has_ended: bool,
 }
 
 /// Bytes that are received and forwarded to the follower as one unit.
 struct Unit {
     buffer: Buffer,
-    have: usize,
-    sent: usize,
+    received: usize,
+    forwarded: usize,
 }
 
 impl Node {
@@ -70,8 +70,8 @@ impl Node {
             files,
             unit: None,
             units: Units::default(),
-            said: 0,
-            ended: false,
+            reported_bytes: 0,
+            has_ended: false,
         })
     }
 
@@ -79,11 +79,14 @@ impl Node {
         loop {
             let mut moved = self.written()?;
             if let Some(follower) = &mut self.follower {
-                moved |= follower.hear()?;
+                moved |= follower.receive_acknowledgement()?;
             }
-            moved |= self.say()?;
-            moved |= self.take()?;
-            if self.ended && self.unit.is_none() && self.said == self.units.taken {
+            moved |= self.report_durable()?;
+            moved |= self.receive_and_forward()?;
+            if self.has_ended
+                && self.unit.is_none()
+                && self.reported_bytes == self.units.received_units
+            {
                 return match &self.follower {
                     Some(follower) => follower.socket.shutdown(Shutdown::Write),
                     None => Ok(()),
@@ -97,46 +100,47 @@ impl Node {
 
     /// Receives bytes from the client and forwards them. Writes the unit once it is full, or
     /// earlier if the disk is idle.
-    fn take(&mut self) -> io::Result<bool> {
+    fn receive_and_forward(&mut self) -> io::Result<bool> {
         if self.unit.is_none() {
-            if self.ended || self.units.open() >= UNITS_MAX {
+            if self.has_ended || self.units.open() >= UNITS_MAX {
                 return Ok(false);
             }
             let buffer = match &mut self.files {
                 Some(files) => files.disk.allocate(UNIT_BYTES),
                 None => Buffer::new(UNIT_BYTES),
             };
-            self.unit = Some(Unit { buffer, have: 0, sent: 0 });
+            self.unit = Some(Unit { buffer, received: 0, forwarded: 0 });
         }
         let Some(unit) = &mut self.unit else {
             return Ok(false);
         };
         let mut moved = false;
-        let mut dry = self.ended;
-        if !dry && unit.have < UNIT_BYTES {
-            match attempt(self.client.read(&mut unit.buffer[unit.have..UNIT_BYTES]))? {
-                Some(0) => self.ended = true,
-                Some(count) => unit.have += count,
+        let mut dry = self.has_ended;
+        if !dry && unit.received < UNIT_BYTES {
+            match unless_would_block(self.client.read(&mut unit.buffer[unit.received..UNIT_BYTES]))?
+            {
+                Some(0) => self.has_ended = true,
+                Some(count) => unit.received += count,
                 None => dry = true,
             }
             moved |= !dry;
         }
         if let Some(follower) = &mut self.follower {
-            let rest = &unit.buffer[unit.sent..unit.have];
+            let rest = &unit.buffer[unit.forwarded..unit.received];
             if !rest.is_empty()
-                && let Some(count) = attempt(follower.socket.write(rest))?
+                && let Some(count) = unless_would_block(follower.socket.write(rest))?
             {
-                unit.sent += count;
+                unit.forwarded += count;
                 moved = true;
             }
         } else {
-            unit.sent = unit.have;
+            unit.forwarded = unit.received;
         }
         let idle = self.files.is_none() || self.units.open() < WRITES_MIN;
-        let whole = unit.have == UNIT_BYTES || (unit.have > 0 && dry && idle);
-        let empty = unit.have == 0 && self.ended;
+        let whole = unit.received == UNIT_BYTES || (unit.received > 0 && dry && idle);
+        let empty = unit.received == 0 && self.has_ended;
         if (whole || empty)
-            && unit.sent == unit.have
+            && unit.forwarded == unit.received
             && let Some(unit) = self.unit.take()
         {
             self.write(unit);
@@ -146,7 +150,7 @@ impl Node {
     }
 
     fn write(&mut self, unit: Unit) {
-        let Unit { buffer, have, .. } = unit;
+        let Unit { buffer, received: have, .. } = unit;
         match &mut self.files {
             Some(files) if have > 0 => {
                 let number = self.units.begin(have);
@@ -155,7 +159,7 @@ impl Node {
             Some(files) => files.disk.release(buffer),
             None => {
                 let number = self.units.begin(have);
-                self.units.done(number);
+                self.units.mark_durable(number);
             }
         }
     }
@@ -168,22 +172,22 @@ impl Node {
         while let Some(completed) = files.disk.poll() {
             moved = true;
             if let Some(number) = files.completed(completed)? {
-                self.units.done(number);
+                self.units.mark_durable(number);
             }
         }
         Ok(moved)
     }
 
     /// Reports to the client the bytes that became durable both here and at the follower.
-    fn say(&mut self) -> io::Result<bool> {
+    fn report_durable(&mut self) -> io::Result<bool> {
         let there = self.follower.as_ref().map(|follower| follower.durable);
         let durable = there.map_or(self.units.durable, |there| there.min(self.units.durable));
-        let count = u32::try_from(durable - self.said).unwrap_or(u32::MAX);
+        let count = u32::try_from(durable - self.reported_bytes).unwrap_or(u32::MAX);
         if count == 0 {
             return Ok(false);
         }
-        match attempt(self.client.write(&count.to_le_bytes()))? {
-            Some(COUNT_BYTES) => self.said += u64::from(count),
+        match unless_would_block(self.client.write(&count.to_le_bytes()))? {
+            Some(COUNT_BYTES) => self.reported_bytes += u64::from(count),
             Some(_) => return Err(io::Error::other("half a count")),
             // The client's socket is full, so the report follows later.
             None => return Ok(false),
@@ -193,13 +197,13 @@ impl Node {
 
     fn wait(&self) -> io::Result<()> {
         let mut sources = Vec::with_capacity(3);
-        let takes = self.unit.as_ref().map(|unit| unit.have < UNIT_BYTES);
-        if takes.unwrap_or(self.units.open() < UNITS_MAX) && !self.ended {
+        let takes = self.unit.as_ref().map(|unit| unit.received < UNIT_BYTES);
+        if takes.unwrap_or(self.units.open() < UNITS_MAX) && !self.has_ended {
             sources.push(PollFd::new(&self.client, PollFlags::IN));
         }
         if let Some(follower) = &self.follower {
             let mut flags = PollFlags::IN;
-            let unsent = self.unit.as_ref().is_some_and(|unit| unit.sent < unit.have);
+            let unsent = self.unit.as_ref().is_some_and(|unit| unit.forwarded < unit.received);
             flags.set(PollFlags::OUT, unsent);
             sources.push(PollFd::new(&follower.socket, flags));
         }
@@ -221,7 +225,7 @@ struct Units {
     open: VecDeque<(usize, bool)>,
     /// Number of the first unit in `open`.
     first: u64,
-    taken: u64,
+    received_units: u64,
     durable: u64,
 }
 
@@ -233,11 +237,11 @@ impl Units {
     fn begin(&mut self, bytes: usize) -> u64 {
         let number = self.first + self.open.len() as u64;
         self.open.push_back((bytes, false));
-        self.taken += bytes as u64;
+        self.received_units += bytes as u64;
         number
     }
 
-    fn done(&mut self, number: u64) {
+    fn mark_durable(&mut self, number: u64) {
         let place = usize::try_from(number - self.first).expect("there are few");
         self.open[place].1 = true;
         while let Some((bytes, _)) = self.open.pop_front_if(|(_, durable)| *durable) {
@@ -262,9 +266,9 @@ impl Follower {
         Ok(Self { socket, partial: Vec::new(), durable: 0 })
     }
 
-    fn hear(&mut self) -> io::Result<bool> {
+    fn receive_acknowledgement(&mut self) -> io::Result<bool> {
         let mut input = [0; 1024];
-        let count = match attempt(self.socket.read(&mut input))? {
+        let count = match unless_would_block(self.socket.read(&mut input))? {
             None => return Ok(false),
             Some(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Some(count) => count,
@@ -359,7 +363,7 @@ impl Files {
 }
 
 /// Converts an error of kind `WouldBlock` to `None`.
-fn attempt(result: io::Result<usize>) -> io::Result<Option<usize>> {
+fn unless_would_block(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -379,13 +383,13 @@ mod tests {
     fn a_unit_is_durable_when_all_before_it_are() {
         let mut units = Units::default();
         let numbers = [10, 20, 30].map(|bytes| units.begin(bytes));
-        units.done(numbers[1]);
+        units.mark_durable(numbers[1]);
         assert_eq!((units.durable, units.open()), (0, 3));
-        units.done(numbers[0]);
+        units.mark_durable(numbers[0]);
         assert_eq!((units.durable, units.open()), (30, 1));
         assert_eq!(units.begin(5), 3);
-        units.done(numbers[2]);
-        assert_eq!((units.durable, units.taken, units.open()), (60, 65, 1));
+        units.mark_durable(numbers[2]);
+        assert_eq!((units.durable, units.received_units, units.open()), (60, 65, 1));
     }
 
     /// Returns a connection to a node that runs in its own thread, with a listener for its follower

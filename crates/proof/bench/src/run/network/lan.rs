@@ -35,7 +35,7 @@ const SENDING_MORE: Duration = Duration::from_secs(30);
 /// A running bare program, which is killed on drop.
 pub struct Bare {
     child: Child,
-    said: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Bare {
@@ -70,13 +70,13 @@ impl Bare {
             let error = io::ErrorKind::BrokenPipe.into();
             failed(error)
         })?;
-        Ok(Self { child, said: BufReader::new(said) })
+        Ok(Self { child, stdout: BufReader::new(said) })
     }
 
     /// Reads the next line of the program's output. Fails if the program has exited.
     pub fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
-        self.said.read_line(&mut line)?;
+        self.stdout.read_line(&mut line)?;
         Ok(line.trim_end().to_owned())
     }
 

@@ -86,21 +86,21 @@ impl Network {
         for node in 1..=nodes {
             ip(&format!("netns add n{node}"))?;
             ip(&format!("link add v{node} type veth peer name eth0 netns n{node}"))?;
-            ip(&format!("addr add {HOST}/32 peer {}/32 dev v{node}", near(node)))?;
+            ip(&format!("addr add {HOST}/32 peer {}/32 dev v{node}", client_address(node)))?;
             ip(&format!("link set v{node} up"))?;
             let lines = [
                 "link set lo up".to_owned(),
-                format!("addr add {}/32 peer {HOST}/32 dev eth0", near(node)),
+                format!("addr add {}/32 peer {HOST}/32 dev eth0", client_address(node)),
                 "link set eth0 up".to_owned(),
                 // A joining node connects to the admin addresses of other nodes.
-                format!("route add {}/24 via {HOST} dev eth0", near(0)),
+                format!("route add {}/24 via {HOST} dev eth0", client_address(0)),
             ];
             for words in lines {
                 ip(&format!("-n n{node} {words}"))?;
             }
         }
         let (relay, ordered) = match kind {
-            Emulated::Wan(profile) => (Some(wan::lay(profile, nodes)?), true),
+            Emulated::Wan(profile) => (Some(wan::create_relay(profile, nodes)?), true),
             Emulated::Lan(lan) => (None, segment::set_up(lan, nodes, far)?),
         };
         Ok(Self { kind, nodes, relay, ordered })
@@ -113,7 +113,7 @@ impl Network {
     }
 
     /// Returns whether delays are so long that all timeouts must be longer.
-    pub(super) const fn is_far(&self) -> bool {
+    pub(super) const fn has_long_delays(&self) -> bool {
         matches!(self.kind, Emulated::Wan(_))
     }
 
@@ -124,7 +124,7 @@ impl Network {
     }
 
     /// Reduces a node's link to `percent` of its capacity. Fails on an emulated wide-area network.
-    pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
+    pub(super) fn limit_link(&self, node: u32, percent: u64) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(lan) => segment::narrow(lan, node, percent),
             Emulated::Wan(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -187,10 +187,10 @@ impl Network {
 fn places(node: u32) -> Places {
     let [client, peer, admin, stream] = PORTS;
     Places {
-        client: format!("{}:{client}", near(node)),
+        client: format!("{}:{client}", client_address(node)),
         peer: format!("{}:{peer}", far(node)),
-        admin: format!("{}:{admin}", near(node)),
-        stream: format!("{}:{stream}", near(node)),
+        admin: format!("{}:{admin}", client_address(node)),
+        stream: format!("{}:{stream}", client_address(node)),
     }
 }
 
@@ -198,7 +198,7 @@ fn places(node: u32) -> Places {
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 213, 78, 254);
 
 /// Returns a node's address for clients and operators.
-fn near(node: u32) -> Ipv4Addr {
+fn client_address(node: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(HOST.to_bits() - 254 + node)
 }
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_two_addresses_of_a_node_lie_in_different_networks() {
-        assert_eq!(near(1).to_string(), "10.213.78.1");
+        assert_eq!(client_address(1).to_string(), "10.213.78.1");
         assert_eq!(far(1).to_string(), "10.213.79.1");
         assert_eq!(far(3).to_string(), "10.213.79.3");
     }

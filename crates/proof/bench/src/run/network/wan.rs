@@ -24,7 +24,7 @@ const PROBE_PORT: u16 = 7460;
 const CONGESTION_CONTROL: &str = "reno";
 
 /// Creates the relay with one device in each namespace.
-pub(super) fn lay(profile: Profile, nodes: u32) -> io::Result<Relay> {
+pub(super) fn create_relay(profile: Profile, nodes: u32) -> io::Result<Relay> {
     let mut ends = Vec::new();
     for node in 1..=nodes {
         let device = format!("wan{node}");

@@ -37,11 +37,11 @@ impl Requests for Replica {
         unreachable!("frames know no reads")
     }
 
-    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+    fn queue_read(&mut self, _: Tag) -> Result<(), Failure> {
         unreachable!("frames know no reads")
     }
 
-    fn forget(&mut self, _: Tag) {}
+    fn drop_requests(&mut self, _: Tag) {}
 
     fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
         Ok(())
@@ -109,15 +109,15 @@ pub(crate) fn check(bytes: &[u8]) {
 pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     let (mut front, mut replica) = (FrameFront::new("0.1.0", "durable"), Replica::default());
     let (mut seen, mut held) = (Seen::default(), Vec::new());
-    front.opened(CLIENT, Endpoints::default(), &mut replica);
+    front.handle_opened(CLIENT, Endpoints::default(), &mut replica);
     for piece in pieces {
         held.extend_from_slice(piece);
         loop {
-            let used = front.received(CLIENT, &held, &mut replica);
+            let used = front.receive_bytes(CLIENT, &held, &mut replica);
             assert!(used <= held.len(), "uses what is not there");
             held.drain(..used);
             for (tag, command) in std::mem::take(&mut replica.taken) {
-                front.completed(Completion::Written(tag, &[0; 8]), &mut replica);
+                front.handle_completion(Completion::Written(tag, &[0; 8]), &mut replica);
                 seen.commands.push(command);
             }
             seen.output.extend(front.take_output(CLIENT));
@@ -125,7 +125,7 @@ pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
                 break;
             }
         }
-        if front.closing(CLIENT) {
+        if front.should_close(CLIENT) {
             seen.ended = true;
             break;
         }
