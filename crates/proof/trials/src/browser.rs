@@ -51,7 +51,7 @@ pub(crate) struct Browser {
 
 /// Appearance of a page: its size and colours.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looks {
+pub(crate) struct Appearance {
     pub(crate) width: u32,
     pub(crate) height: u32,
     pub(crate) dark: bool,
@@ -141,7 +141,7 @@ impl Browser {
             let mut message =
                 heard.map_err(|why| Failed(format!("the browser, asked for {method}: {why}")))?;
             if message["id"] != json!(self.calls) {
-                self.note(&message);
+                self.record_message(&message);
                 continue;
             }
             if !message["error"].is_null() {
@@ -151,7 +151,7 @@ impl Browser {
         }
     }
 
-    fn note(&mut self, message: &Value) {
+    fn record_message(&mut self, message: &Value) {
         let told = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" => {
@@ -209,7 +209,7 @@ impl Browser {
     }
 
     /// Sets the appearance of the page and waits for its layout.
-    pub(crate) fn look(&mut self, looks: Looks) -> Result<(), Failed> {
+    pub(crate) fn set_appearance(&mut self, looks: Appearance) -> Result<(), Failed> {
         let told = json!({"width": looks.width, "height": looks.height, "deviceScaleFactor": 1,
                           "mobile": looks.width < 500});
         self.call("Emulation.setDeviceMetricsOverride", &told)?;

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use crate::{
     nodes,
     shell::{self, Failed, root, skip},
-    suite::{known::Known, outcome::Unit, table},
+    suite::{known::Expectations, outcome::Unit, table},
 };
 
 /// Path of the list of expected results.
@@ -84,7 +84,7 @@ enum Outcome {
 }
 
 pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
-    let known = Known::read(LIST)?;
+    let known = Expectations::read(LIST)?;
     let names = known.units_of(asked)?;
     shell::build_programs()?;
     interrupt::clean_up_on_signals()?;
@@ -116,18 +116,18 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
             println!("{name}");
             let report = (suite.run)(&task)?;
             fs::write(log.with_extension("log"), &report.text)?;
-            let unit = report.judged(name, &known);
+            let unit = report.evaluate(name, &known);
             unit.print();
             units.push(unit);
             nodes.check_alive()?;
         }
     }
     println!("what the suites said is in {}", logs.display());
-    table::judge(&units, LIST, &known)
+    table::print_verdict(&units, LIST, &known)
 }
 
 impl Report {
-    fn judged(&self, name: &str, known: &Known) -> Unit {
+    fn evaluate(&self, name: &str, known: &Expectations) -> Unit {
         let mut unit = Unit::new(name);
         unit.complete = self.complete;
         for test in &self.tests {
@@ -142,7 +142,7 @@ impl Report {
 
     /// Parses the output of the programs in `crates/proof/trials/clients/suites`: one line of JSON
     /// for each test, and an empty line at the end.
-    fn of_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
+    fn parse_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
         // A suite that failed to start wrote no report.
         let lines = fs::read_to_string(task.report).unwrap_or_default();
         let mut report = Self { text, ..Self::default() };
@@ -159,7 +159,7 @@ impl Report {
 }
 
 /// Returns a command that is killed after some minutes, even if its tests still wait.
-fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
+fn with_time_limit(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("timeout");
     command.arg("900").arg(program);
     command

@@ -72,7 +72,7 @@ fn finding_nodes() -> Result<(), Failed> {
         node_script("ioredis in cluster mode", "ioredis_cluster.mjs", &["ioredis"])?,
         java_program("Jedis by Sentinel", "jedis", "Sentinels")?,
     ];
-    clients.into_iter().flatten().try_for_each(|client| over_a_kill(client, &mut nodes))
+    clients.into_iter().flatten().try_for_each(|client| run_across_kill(client, &mut nodes))
 }
 
 /// Runs programs whose commands are Lua scripts, and kills the leader under each.
@@ -84,11 +84,11 @@ fn running_scripts(programs: impl IntoIterator<Item = Option<Command>>) -> Resul
         let said = read(ask.args(["kv", "--client", &address, "EVAL", "return 1", "0"]));
         said.is_ok_and(|said| said.contains('1')).then_some(())
     })?;
-    programs.into_iter().flatten().try_for_each(|program| over_a_kill(program, &mut nodes))
+    programs.into_iter().flatten().try_for_each(|program| run_across_kill(program, &mut nodes))
 }
 
 /// Runs a client, and kills the leader once the client reports that it is ready.
-fn over_a_kill(client: Command, nodes: &mut Nodes) -> Result<(), Failed> {
+fn run_across_kill(client: Command, nodes: &mut Nodes) -> Result<(), Failed> {
     let ports = nodes.client_ports();
     // Without a timeout, a client that waits for a lost reply would block the task.
     let mut bounded = Command::new("timeout");
@@ -268,7 +268,7 @@ fn go_redis(ports: &[u16]) -> Result<(), Failed> {
         return skip("go-redis", NO_GO);
     };
     let program = shell::target().join("tools/goclient");
-    let here = || go.within(&root().join("tools/goclient"));
+    let here = || go.go_command_in(&root().join("tools/goclient"));
     if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
         return skip("go-redis", &format!("its source cannot be fetched: {why}"));
     }

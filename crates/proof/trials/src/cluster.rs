@@ -101,7 +101,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Some(Part::Short) => {
             rounds(network, wish, &Setting::SHORT)?;
             pressure::run(pressure::SHORT, Checker::find().as_ref())?;
-            queues::one("lsm", queues::SHORT, wish.seed.unwrap_or(1))?;
+            queues::run_store("lsm", queues::SHORT, wish.seed.unwrap_or(1))?;
             failover::run()
         }
         Some(Part::Failover) => failover::run(),

@@ -25,8 +25,8 @@ use quorate_testbed::interrupt;
 use crate::shell::{self, Failed};
 use build::Built;
 use cluster::Cluster;
-use figures::{Measured, Results, Trial, Turn};
-use load::Ask;
+use figures::{Measured, Results, SystemTurn, Trial};
+use load::RequestedLoad;
 use systems::System;
 
 const USAGE: &str = "compare [--only NAME,NAME] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH] [--json [FILE]]";
@@ -85,13 +85,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if wish.list {
         let (text, document) = report::list();
-        print!("{}", report::give(wish.json.as_ref(), text, document)?);
+        print!("{}", report::write_json(wish.json.as_ref(), text, document)?);
         return Ok(());
     }
     let chosen = systems::choose(&wish.only)?;
     interrupt::clean_up_on_signals()?;
     let began = Instant::now();
-    let (built, mut results) = build::all(&chosen)?;
+    let (built, mut results) = build::build_all(&chosen)?;
     let chosen: Vec<&System> =
         chosen.into_iter().filter(|system| !results.has_failed(&system.id())).collect();
     try_connections(&wish, &built, &chosen, &mut results);
@@ -106,7 +106,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         }
         for system in order {
             eprintln!("round {} of {}: {}", round + 1, wish.repeat, system.id());
-            let turn = turn(&wish, &built, system, &usable, &results, round);
+            let turn = run_turn(&wish, &built, system, &usable, &results, round);
             if let Some(trouble) = &turn.trouble {
                 eprintln!("  {trouble}");
             }
@@ -123,7 +123,7 @@ fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut
         eprintln!("connections: {}", system.id());
         let tried = Cluster::start(built, system).and_then(|mut cluster| {
             for connections in wish.connections {
-                let ask = Ask {
+                let ask = RequestedLoad {
                     offer: load::Offer::Closed(OUTSTANDING),
                     connections: *connections,
                     warmup: wish.trial() / 3,
@@ -162,21 +162,21 @@ fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut
 }
 
 /// Starts a system, loads it, stops it, and checks its result.
-fn turn(
+fn run_turn(
     wish: &Wish,
     built: &Built,
     system: &System,
     all: &[&System],
     results: &Results,
     round: usize,
-) -> Turn {
-    let mut turn = Turn { system: system.id(), round, ..Turn::default() };
+) -> SystemTurn {
+    let mut turn = SystemTurn { system: system.id(), round, ..SystemTurn::default() };
     let Some(best) = results.best(&system.id()) else {
         return turn;
     };
     let mut go = || -> Result<(), Failed> {
         let mut cluster = Cluster::start(built, system)?;
-        let mut ask = Ask {
+        let mut ask = RequestedLoad {
             offer: load::Offer::Closed(OUTSTANDING),
             connections: best.connections,
             warmup: wish.warmup(),
@@ -190,7 +190,7 @@ fn turn(
             maximum.per_second,
             maximum.cpu_us,
             maximum.p99_us,
-            maximum.shown_trouble()
+            maximum.format_reason()
         );
         count(&maximum);
         turn.maximum = Some(maximum);
@@ -202,7 +202,7 @@ fn turn(
                 eprintln!(
                     "  at {rate}/s (half of {peer}): p99 {:.0} µs{}",
                     measured.p99_us,
-                    measured.shown_trouble()
+                    measured.format_reason()
                 );
                 count(&measured);
                 let again = measured.is_late();
@@ -231,7 +231,7 @@ fn half_loads(system: &System, all: &[&System], results: &Results) -> Vec<(Strin
     if !system.is_ours() {
         return half(system).into_iter().collect();
     }
-    let compared = all.iter().filter(|peer| peer.stands_beside(system));
+    let compared = all.iter().filter(|peer| peer.is_compared_with(system));
     compared.filter_map(|peer| half(peer)).collect()
 }
 

@@ -29,12 +29,12 @@ pub(crate) struct Kind {
     /// Flags that each node is started with.
     flags: &'static [&'static str],
     /// Activity that makes a node write these files.
-    by: By,
+    trigger: WriteTrigger,
 }
 
 /// Activity that continues until the fault can occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum WriteTrigger {
     /// Clients send commands.
     Load,
     /// Snapshots are requested.
@@ -54,25 +54,25 @@ impl Kind {
         name: &'static str,
         files: &'static str,
         flags: &'static [&'static str],
-        by: By,
+        trigger: WriteTrigger,
     ) -> Self {
-        Self { name, files, flags, by }
+        Self { name, files, flags, trigger }
     }
 }
 
 const KINDS: [Kind; 12] = [
-    Kind::new("log", "log/", ON_DISK, By::Load),
-    Kind::new("streams", "stream/", ON_DISK, By::Load),
-    Kind::new("snapshot", "snapshot/", IN_MEMORY, By::Snapshots),
-    Kind::new("store", "kv/", ON_DISK, By::Snapshots),
-    Kind::new("etcd", "etcd/", ETCD, By::Snapshots),
-    Kind::new("identity", "identity", ON_DISK, By::Restart),
-    Kind::new("peers", "peers", ON_DISK, By::Newcomer),
-    Kind::new("base", "base", IN_MEMORY, By::Snapshots),
-    Kind::new("catalogue", "catalogue", ON_DISK, By::Load),
-    Kind::new("segments", "segments", ON_DISK, By::Load),
-    Kind::new("parts", "parts", IN_MEMORY, By::Snapshots),
-    Kind::new("chunks", "chunks", ON_DISK, By::Load),
+    Kind::new("log", "log/", ON_DISK, WriteTrigger::Load),
+    Kind::new("streams", "stream/", ON_DISK, WriteTrigger::Load),
+    Kind::new("snapshot", "snapshot/", IN_MEMORY, WriteTrigger::Snapshots),
+    Kind::new("store", "kv/", ON_DISK, WriteTrigger::Snapshots),
+    Kind::new("etcd", "etcd/", ETCD, WriteTrigger::Snapshots),
+    Kind::new("identity", "identity", ON_DISK, WriteTrigger::Restart),
+    Kind::new("peers", "peers", ON_DISK, WriteTrigger::Newcomer),
+    Kind::new("base", "base", IN_MEMORY, WriteTrigger::Snapshots),
+    Kind::new("catalogue", "catalogue", ON_DISK, WriteTrigger::Load),
+    Kind::new("segments", "segments", ON_DISK, WriteTrigger::Load),
+    Kind::new("parts", "parts", IN_MEMORY, WriteTrigger::Snapshots),
+    Kind::new("chunks", "chunks", ON_DISK, WriteTrigger::Load),
 ];
 
 /// Fault of the disk.
@@ -161,13 +161,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
             }
             let row = Row { kind: *kind, fault, seed: wish.seed + round };
             let at = Instant::now();
-            let played = row.play(checker.as_ref());
+            let played = row.run_trial(checker.as_ref());
             println!("{}", line(&row, &played, at.elapsed().as_secs()));
             rows.push((row, played));
         }
     }
     let unmet = |(row, played): &&(Row, Result<Outcome, Failed>)| {
-        let met = played.as_ref().is_ok_and(Outcome::met);
+        let met = played.as_ref().is_ok_and(Outcome::has_occurred);
         played.is_ok() && !met && row.why_unmet().is_none()
     };
     let unmet: Vec<String> = rows

@@ -38,7 +38,8 @@ struct Module {
 
 /// Returns a modifiable copy of a Go module, `NAME@VERSION`, in this folder.
 fn module(go: &Go, module: &str, folder: &Path) -> Result<PathBuf, Failed> {
-    let fetched = read(go.within(&env::temp_dir()).args(["mod", "download", "-json", module]))?;
+    let fetched =
+        read(go.go_command_in(&env::temp_dir()).args(["mod", "download", "-json", module]))?;
     let fetched: Module = serde_json::from_str(&fetched)
         .map_err(|error| Failed(format!("what Go says of {module}: {error}")))?;
     fs::create_dir_all(folder)?;
@@ -58,7 +59,7 @@ pub(crate) fn run() -> Result<(), Failed> {
         return skip("etcd", NO_GO);
     };
     let program = shell::target().join("tools/etcdclient");
-    let here = || go.within(&root().join("tools/etcdclient"));
+    let here = || go.go_command_in(&root().join("tools/etcdclient"));
     if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
         return skip("etcd", &format!("its clients cannot be fetched: {why}"));
     }

@@ -28,7 +28,7 @@ impl Go {
     }
 
     /// Returns a `go` command for this folder that does not download another toolchain.
-    pub(crate) fn within(&self, folder: &Path) -> Command {
+    pub(crate) fn go_command_in(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.0);
         command.current_dir(folder).env("GOTOOLCHAIN", "local");
         command

@@ -39,7 +39,7 @@ impl Counter {
             Self::Callgrind => {
                 let mut command = Command::new("valgrind");
                 command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-                let told = told(command.arg(program).args(words))?;
+                let told = stderr_of(command.arg(program).args(words))?;
                 let line = told.lines().find_map(|line| line.split_once("Collected : "));
                 parse(line.map(|(_, count)| count), &told)
             }
@@ -101,7 +101,7 @@ fn perf(events: &[String], program: &Path, words: &[&str]) -> Result<u64, Failed
     for event in events {
         command.args(["-e", event]);
     }
-    let told = told(command.arg("--").arg(program).args(words))?;
+    let told = stderr_of(command.arg("--").arg(program).args(words))?;
     let count = |event: &String| {
         let line = told.lines().find(|line| line.contains(event.as_str()));
         parse(line.and_then(|line| line.split(',').next()), &told)
@@ -113,13 +113,13 @@ fn perf(events: &[String], program: &Path, words: &[&str]) -> Result<u64, Failed
 fn strace(which: &[&str], program: &Path, words: &[&str]) -> Result<u64, Failed> {
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-c", "-U", "calls,name"]).args(which);
-    let told = told(command.arg(program).args(words))?;
+    let told = stderr_of(command.arg(program).args(words))?;
     let total = told.lines().rev().find(|line| line.ends_with("total"));
     parse(total, &told)
 }
 
 /// Returns a command's standard error.
-fn told(command: &mut Command) -> Result<String, Failed> {
+fn stderr_of(command: &mut Command) -> Result<String, Failed> {
     let output = command.output()?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() {

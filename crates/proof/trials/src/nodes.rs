@@ -39,7 +39,11 @@ pub(crate) fn serving(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
 }
 
 /// Starts nodes in a network whose links can be cut, and waits until each of them serves keys.
-pub(crate) fn serving_in(network: &Network, count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
+pub(crate) fn start_serving_in(
+    network: &Network,
+    count: u32,
+    flags: &[&str],
+) -> Result<Nodes, Failed> {
     let mut nodes = Nodes::in_network(&program(), PREFIX, network, count, flags)?;
     nodes.wait_until_all_serve()?;
     Ok(nodes)
@@ -65,7 +69,7 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> R
 
 /// Resources used by nodes. Each field is the maximum over all nodes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct NodeResources {
     /// Resident memory, in bytes.
     pub(crate) memory: u64,
     pub(crate) descriptors: usize,
@@ -73,16 +77,16 @@ pub(crate) struct Held {
     pub(crate) folder: u64,
 }
 
-impl Held {
-    /// Returns the maximum of each figure over the nodes that belong to the cluster.
-    pub(crate) fn most(nodes: &Nodes) -> io::Result<Self> {
+impl NodeResources {
+    /// Measures the nodes that belong to the cluster.
+    pub(crate) fn measure_maximum(nodes: &Nodes) -> io::Result<Self> {
         let mut most = Self::default();
         for (id, process) in nodes.ids().into_iter().zip(nodes.processes()) {
             let folder = format!("/proc/{process}");
             let open = fs::read_dir(format!("{folder}/fd"))?.count();
             let resident = memory(process, "VmRSS");
             let node = nodes.all().get(id as usize - 1);
-            let data = node.map_or(Ok(0), |node| bytes_of(&node.spec.data))?;
+            let data = node.map_or(Ok(0), |node| disk_bytes(&node.spec.data))?;
             most.memory = most.memory.max(resident.unwrap_or(0));
             most.descriptors = most.descriptors.max(open);
             most.folder = most.folder.max(data);
@@ -104,7 +108,7 @@ fn size_in(status: &str, name: &str) -> Option<u64> {
 }
 
 /// Returns the disk space of all files of a folder.
-fn bytes_of(folder: &Path) -> io::Result<u64> {
+fn disk_bytes(folder: &Path) -> io::Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -113,7 +117,7 @@ fn bytes_of(folder: &Path) -> io::Result<u64> {
             continue;
         };
         sum += match about.is_dir() {
-            true => bytes_of(&entry.path())?,
+            true => disk_bytes(&entry.path())?,
             false => about.blocks() * 512,
         };
     }

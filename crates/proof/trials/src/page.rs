@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
-    browser::{self, Browser, Looks},
+    browser::{self, Appearance, Browser},
     nodes,
     shell::{self, Failed, skip, target},
 };
@@ -261,8 +261,8 @@ impl Page {
     fn layout(&mut self) -> Result<(), Failed> {
         for (name, width, height) in SIZES {
             for (scheme, dark) in [("light", false), ("dark", true)] {
-                let looks = Looks { width, height, dark };
-                self.browser.look(looks)?;
+                let looks = Appearance { width, height, dark };
+                self.browser.set_appearance(looks)?;
                 self.sound(&format!("{name}, {scheme}"))?;
                 self.picture(&format!("{name}-{scheme}"))?;
             }
@@ -420,11 +420,11 @@ impl Page {
         )?;
         self.sound("without a leader's node")?;
         self.picture("leader-killed")?;
-        let looks = Looks { width: 390, height: 844, dark: false };
-        self.browser.look(looks)?;
+        let looks = Appearance { width: 390, height: 844, dark: false };
+        self.browser.set_appearance(looks)?;
         self.sound("without a leader's node, on a phone")?;
         self.picture("leader-killed-phone")?;
-        self.browser.look(Looks { width: 1280, height: 900, dark: false })?;
+        self.browser.set_appearance(Appearance { width: 1280, height: 900, dark: false })?;
         self.press(leader, "node", "restore")?;
         self.wait_lane(leader, "up")?;
         self.browser.click("#get")?;

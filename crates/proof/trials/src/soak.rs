@@ -71,12 +71,12 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
     let mut page = Page::new(&place, wish.seed, wish.time)?;
     println!("seed {}; {}", wish.seed, page.path().display());
-    let played = play(&wish, &mut clusters, &mut page);
+    let played = run_clusters(&wish, &mut clusters, &mut page);
     let folders = match &played {
         Ok(()) => Vec::new(),
         Err(_) => clusters.into_iter().map(|cluster| cluster.keep(&place)).collect(),
     };
-    played.map_err(|Failed(why)| Failed(said(wish.seed, &why, &folders)))
+    played.map_err(|Failed(why)| Failed(format_failure(wish.seed, &why, &folders)))
 }
 
 /// Builds the clock library; `None` without a C compiler.
@@ -88,12 +88,12 @@ fn clocks(place: &Path) -> Result<Option<Clocks>, Failed> {
     Ok(None)
 }
 
-fn said(seed: u64, why: &str, folders: &[PathBuf]) -> String {
+fn format_failure(seed: u64, why: &str, folders: &[PathBuf]) -> String {
     let folders: Vec<String> = folders.iter().map(|one| one.display().to_string()).collect();
     format!("seed {seed}: {why}\n  folders: {}", folders.join(", "))
 }
 
-fn play(wish: &Wish, clusters: &mut [Cluster], page: &mut Page) -> Result<(), Failed> {
+fn run_clusters(wish: &Wish, clusters: &mut [Cluster], page: &mut Page) -> Result<(), Failed> {
     let began = Instant::now();
     let mut failed = Ok(());
     while failed.is_ok() && began.elapsed() < wish.time {
@@ -106,7 +106,7 @@ fn play(wish: &Wish, clusters: &mut [Cluster], page: &mut Page) -> Result<(), Fa
         page.write(began.elapsed(), clusters, failed.as_ref().err())?;
     }
     failed?;
-    let grown: Vec<String> = clusters.iter().flat_map(Cluster::grown).collect();
+    let grown: Vec<String> = clusters.iter().flat_map(Cluster::growing_figures).collect();
     if grown.is_empty() {
         println!("nothing was lost, and nothing grew");
         return Ok(());

@@ -17,7 +17,7 @@ use std::{
     process::{self, Command},
 };
 
-use known::Known;
+use known::Expectations;
 use outcome::Unit;
 use quorate_testbed::interrupt;
 
@@ -33,13 +33,13 @@ const USAGE: &str = "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…
 
 /// Tests to run.
 #[derive(Debug, Default)]
-struct Asked<'a> {
+struct RequestedTests<'a> {
     source: Option<&'a str>,
     store: Option<&'a str>,
     units: Vec<&'a str>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestedTests<'a> {
     fn read(words: &[&'a str]) -> Result<Self, Failed> {
         let mut asked = Self::default();
         let mut words = words.iter().copied();
@@ -57,8 +57,8 @@ impl<'a> Asked<'a> {
 }
 
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
-    let asked = Asked::read(words)?;
-    let known = Known::read(LIST)?;
+    let asked = RequestedTests::read(words)?;
+    let known = Expectations::read(LIST)?;
     if !has("tclsh") {
         return skip("redis-suite", "no tclsh; ./setup installs it (Debian: tcl)");
     }
@@ -76,7 +76,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     fs::create_dir_all(&logs)?;
     let mut units = Vec::new();
     for name in known.units_of(&asked.units)? {
-        let text = one(&source, name, port, &known)?;
+        let text = run_unit(&source, name, port, &known)?;
         fs::write(logs.join(format!("{}.log", name.replace('/', "-"))), &text)?;
         let unit = Unit::read(name, &text, &known);
         unit.print();
@@ -84,12 +84,12 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         nodes.check_alive()?;
     }
     println!("what the suite said is in {}", logs.display());
-    table::judge(&units, LIST, &known)
+    table::print_verdict(&units, LIST, &known)
 }
 
 /// Runs one unit and returns the suite's output. Each unit has its own process, so that an abort
 /// does not affect the others.
-fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Failed> {
+fn run_unit(source: &Path, unit: &str, port: u16, known: &Expectations) -> Result<String, Failed> {
     let output = Command::new("tclsh")
         .arg("tests/test_helper.tcl")
         .args(["--host", "127.0.0.1", "--port", &port.to_string()])
@@ -112,14 +112,14 @@ fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Fa
 
 #[cfg(test)]
 mod tests {
-    use super::Asked;
+    use super::RequestedTests;
 
     #[test]
-    fn arguments_select_store_and_units() {
-        let asked = Asked::read(&["--store", "memory", "scan", "type/hash"]).unwrap();
+    fn words_say_what_is_run() {
+        let asked = RequestedTests::read(&["--store", "memory", "scan", "type/hash"]).unwrap();
         assert_eq!(asked.store, Some("memory"));
         assert_eq!(asked.units, ["scan", "type/hash"]);
-        assert!(Asked::read(&["--store"]).is_err());
-        assert!(Asked::read(&["--stores", "lsm"]).is_err());
+        assert!(RequestedTests::read(&["--store"]).is_err());
+        assert!(RequestedTests::read(&["--stores", "lsm"]).is_err());
     }
 }

@@ -58,18 +58,18 @@ struct Row {
     pipeline: u32,
     ours: Vec<Run>,
     /// Runs of Redis; empty if Redis is not installed.
-    theirs: Vec<Run>,
+    redis_runs: Vec<Run>,
 }
 
 impl Row {
     /// Returns our throughput divided by Redis', run by run.
     fn ratios(&self) -> Vec<f64> {
-        let pairs = self.ours.iter().zip(&self.theirs);
+        let pairs = self.ours.iter().zip(&self.redis_runs);
         pairs.map(|(our, their)| our.per_second / their.per_second).collect()
     }
 }
 
-fn each(runs: &[Run], field: fn(&Run) -> f64) -> f64 {
+fn figures_of(runs: &[Run], field: fn(&Run) -> f64) -> f64 {
     median(runs.iter().map(field))
 }
 
@@ -170,11 +170,11 @@ fn row(
     };
     let our_requests = enough(ours)?;
     let their_requests = theirs.map(enough).transpose()?;
-    let mut row = Row { command, connections, pipeline, ours: Vec::new(), theirs: Vec::new() };
+    let mut row = Row { command, connections, pipeline, ours: Vec::new(), redis_runs: Vec::new() };
     for _ in 0..runs(wish) {
         row.ours.push(go(ours, our_requests)?);
         if let (Some(port), Some(requests)) = (theirs, their_requests) {
-            row.theirs.push(go(port, requests)?);
+            row.redis_runs.push(go(port, requests)?);
         }
     }
     Ok(row)
@@ -246,8 +246,8 @@ fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
             ("-".to_owned(), "-".to_owned(), "-".to_owned(), String::new())
         } else {
             (
-                format!("{:.0}", each(&row.theirs, |run| run.per_second)),
-                format!("{:.3}", each(&row.theirs, |run| run.p99_ms)),
+                format!("{:.0}", figures_of(&row.redis_runs, |run| run.per_second)),
+                format!("{:.3}", figures_of(&row.redis_runs, |run| run.p99_ms)),
                 format!("{:.2}", median(ratios)),
                 format!("{low:.2} - {high:.2}"),
             )
@@ -257,9 +257,9 @@ fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
             row.command,
             row.connections,
             row.pipeline,
-            each(&row.ours, |run| run.per_second),
-            each(&row.ours, |run| run.p50_ms),
-            each(&row.ours, |run| run.p99_ms),
+            figures_of(&row.ours, |run| run.per_second),
+            figures_of(&row.ours, |run| run.p50_ms),
+            figures_of(&row.ours, |run| run.p99_ms),
         );
     }
     println!("  load of the machine {}\n", load());
@@ -289,12 +289,12 @@ fn figures(class: &'static str, store: &'static str, row: &Row) -> Figures {
         command: row.command,
         connections: row.connections,
         pipeline: row.pipeline,
-        quorate_per_s: each(&row.ours, |run| run.per_second),
-        quorate_p50_ms: each(&row.ours, |run| run.p50_ms),
-        quorate_p99_ms: each(&row.ours, |run| run.p99_ms),
-        redis_per_s: each(&row.theirs, |run| run.per_second),
-        redis_p50_ms: each(&row.theirs, |run| run.p50_ms),
-        redis_p99_ms: each(&row.theirs, |run| run.p99_ms),
+        quorate_per_s: figures_of(&row.ours, |run| run.per_second),
+        quorate_p50_ms: figures_of(&row.ours, |run| run.p50_ms),
+        quorate_p99_ms: figures_of(&row.ours, |run| run.p99_ms),
+        redis_per_s: figures_of(&row.redis_runs, |run| run.per_second),
+        redis_p50_ms: figures_of(&row.redis_runs, |run| run.p50_ms),
+        redis_p99_ms: figures_of(&row.redis_runs, |run| run.p99_ms),
         ratio: median(row.ratios()),
     }
 }

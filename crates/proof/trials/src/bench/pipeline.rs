@@ -115,7 +115,7 @@ fn rate(port: u16, load: Load, outstanding: usize) -> Result<f64, Failed> {
         let least = if outstanding < 64 { expected.len() } else { 1 };
         let mut count = 0;
         while let Some(reply) = expected.front()
-            && (count < least || line.has(reply.len()))
+            && (count < least || line.has_read(reply.len()))
         {
             line.expect(reply)?;
             expected.pop_front();
@@ -160,12 +160,12 @@ impl Line {
     }
 
     /// Returns whether at least `bytes` bytes have been received.
-    fn has(&self, bytes: usize) -> bool {
+    fn has_read(&self, bytes: usize) -> bool {
         self.input.len() - self.used >= bytes
     }
 
     fn expect(&mut self, reply: &[u8]) -> Result<(), Failed> {
-        while !self.has(reply.len()) {
+        while !self.has_read(reply.len()) {
             self.input.drain(..self.used);
             self.used = 0;
             let mut buffer = [0; 64 << 10];

@@ -25,11 +25,11 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     for (bytes, outstanding, wanted) in SHAPES {
         let nodes = nodes::ready(3, &["--store", "none"])?;
         // The first turn fills the log until it recycles segments; do not measure it.
-        turn(&nodes, bytes, outstanding)?;
+        run_pair(&nodes, bytes, outstanding)?;
         let mut turns = Vec::new();
         for _ in 0..rounds {
-            let made = made(&nodes)?;
-            let turn = turn(&nodes, bytes, outstanding)?;
+            let made = created_segments(&nodes)?;
+            let turn = run_pair(&nodes, bytes, outstanding)?;
             println!(
                 "  {bytes} B x {outstanding}: {:.0}/s, bare program {:.0}/s: {:.2} (foreign CPU {:.0} %, load {})",
                 turn.log,
@@ -38,18 +38,18 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
                 turn.foreign * 100.0,
                 load()
             );
-            let new = self::made(&nodes)? - made;
+            let new = created_segments(&nodes)? - made;
             if new > 0 {
                 println!("  {new} files were made new meanwhile");
             }
             turns.push(turn);
         }
-        let middle = |of: fn(&Turn) -> f64| median(turns.iter().map(of));
+        let middle = |of: fn(&PairedRun) -> f64| median(turns.iter().map(of));
         println!(
             "{bytes} B x {outstanding}: median {:.0}/s, bare program {:.0}/s, ratio {:.2} (wanted {wanted}); {} segments on each node",
             middle(|turn| turn.log),
             middle(|turn| turn.bare),
-            middle(Turn::ratio),
+            middle(PairedRun::ratio),
             segments(&nodes)?
         );
     }
@@ -57,19 +57,19 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
 }
 
 /// Commands per second of both programs, measured one after the other.
-struct Turn {
+struct PairedRun {
     log: f64,
     bare: f64,
     foreign: f64,
 }
 
-impl Turn {
+impl PairedRun {
     fn ratio(&self) -> f64 {
         self.log / self.bare
     }
 }
 
-fn turn(nodes: &Nodes, bytes: &str, outstanding: &str) -> Result<Turn, Failed> {
+fn run_pair(nodes: &Nodes, bytes: &str, outstanding: &str) -> Result<PairedRun, Failed> {
     let leader = nodes.agreed_leader()?;
     let address = &nodes.client_addresses()[leader as usize - 1];
     let words = [
@@ -101,7 +101,7 @@ fn turn(nodes: &Nodes, bytes: &str, outstanding: &str) -> Result<Turn, Failed> {
     if row["valid"] != Value::Bool(true) {
         return Err(Failed(format!("no result: {}", row["why_not"])));
     }
-    Ok(Turn {
+    Ok(PairedRun {
         log: number("achieved_per_s")?,
         bare: number("ceiling")?,
         foreign: row["foreign_cpu"].as_f64().unwrap_or(f64::NAN),
@@ -109,7 +109,7 @@ fn turn(nodes: &Nodes, bytes: &str, outstanding: &str) -> Result<Turn, Failed> {
 }
 
 /// Returns the number of newly created segments, summed over all nodes.
-fn made(nodes: &Nodes) -> Result<u64, Failed> {
+fn created_segments(nodes: &Nodes) -> Result<u64, Failed> {
     let ids = nodes.ids().into_iter();
     ids.map(|id| Ok(nodes.metric(id, "quorate_disk_prepared_total ")?)).sum()
 }

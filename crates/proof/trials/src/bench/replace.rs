@@ -132,7 +132,7 @@ fn measure(size: &Size, replaces: bool) -> Result<Run, Failed> {
             thread::sleep(WARM);
             let begin = Instant::now();
             let all = replace::all(&mut nodes, &program, newcomers, &mut |nodes, step| {
-                watch.told(nodes, step);
+                watch.record_step(nodes, step);
             });
             replaced = all.map(|()| begin.elapsed());
         }
@@ -172,7 +172,7 @@ struct Watch {
 const WAITED: &str = "quorate_slots_waited_for_era_total ";
 
 impl Watch {
-    fn told(&mut self, nodes: &Nodes, step: &Step) {
+    fn record_step(&mut self, nodes: &Nodes, step: &Step) {
         let sum = |name: &str| {
             let each = nodes.ids().into_iter().map(|id| nodes.metric(id, name));
             each.map(Result::unwrap_or_default).sum::<u64>()
@@ -224,14 +224,14 @@ fn write(
         while sent < count && client.open() < OPEN_MAX && due(sent) <= Instant::now() {
             let key = format!("{:016}", (sent * CLIENTS + number) % size.keys);
             let command: [&[u8]; 3] = [b"SET", key.as_bytes(), &value];
-            client.send(&command).map_err(told)?;
+            client.send(&command).map_err(client_failed)?;
             sent += 1;
         }
         if client.open() == 0 {
             thread::sleep(due(sent).saturating_duration_since(Instant::now()));
             continue;
         }
-        client.receive().map_err(told)?;
+        client.receive().map_err(client_failed)?;
         answered += 1;
         let window = (began.elapsed().as_millis() / WINDOW.as_millis()) as usize;
         if let Some(window) = done.get(window) {
@@ -241,6 +241,6 @@ fn write(
     Ok(())
 }
 
-fn told(error: quorate_client::Error) -> Failed {
+fn client_failed(error: quorate_client::Error) -> Failed {
     Failed(format!("a client was told an error: {error}"))
 }

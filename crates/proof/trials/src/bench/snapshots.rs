@@ -74,27 +74,27 @@ pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
     let size = if wish.quick { SMALL } else { LARGE };
     println!("durable, values of {VALUE} bytes; load of the machine before: {}", load());
     if part.is_none_or(|part| part == "one") {
-        one_node(&size)?;
+        measure_single_node(&size)?;
     }
     if part.is_none_or(|part| part == "behind") {
-        behind(&size)?;
+        measure_catching_up(&size)?;
     }
     // This part takes minutes, and three times the disk space of its data.
     if part == Some("lsm") {
-        on_disk(&size)?;
+        measure_store_on_disk(&size)?;
     }
     Ok(())
 }
 
 /// Measures snapshots of a store on disk during writes.
-fn on_disk(size: &Size) -> Result<(), Failed> {
+fn measure_store_on_disk(size: &Size) -> Result<(), Failed> {
     let size = Size { keys: size.keys * 5 / 2, ..*size };
     let mut nodes = filled("lsm", &size)?;
     snapshots_beside(&mut nodes, &size)
 }
 
 /// Measures snapshots during writes, and restarts, of one node.
-fn one_node(size: &Size) -> Result<(), Failed> {
+fn measure_single_node(size: &Size) -> Result<(), Failed> {
     let mut nodes = filled("memory", size)?;
     snapshots_beside(&mut nodes, size)?;
     restarts(&mut nodes, size)
@@ -277,7 +277,7 @@ fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
 
 /// Pauses a follower while every key is written and the other nodes take snapshots, then resumes it
 /// during further writes. Measures the time until it has caught up.
-fn behind(size: &Size) -> Result<(), Failed> {
+fn measure_catching_up(size: &Size) -> Result<(), Failed> {
     let log_max = size.log_max.to_string();
     let flags = ["--store", "memory", "--snapshot-ratio", "1", "--log-max", &log_max];
     let mut nodes = nodes::serving(3, &flags)?;

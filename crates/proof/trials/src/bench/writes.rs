@@ -9,8 +9,8 @@ use std::{
 };
 
 use quorate_bench::{
-    door::Door,
-    generator::Running,
+    door::ClientAddress,
+    generator::RunningLoad,
     load::{Offer, Plan},
     protocol::resp::Resp,
     samples::Samples,
@@ -70,7 +70,7 @@ pub(super) fn write_each(
 }
 
 /// A running load of writes to random keys.
-pub(super) struct Writes(Running, Instant);
+pub(super) struct Writes(RunningLoad, Instant);
 
 impl Writes {
     /// Starts a load that ends after the given time, or when it is stopped.
@@ -85,8 +85,12 @@ impl Writes {
             address.parse().map_err(|error| Failed(format!("{address}: {error}")))?;
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (measure, patience) = (nanos(time), nanos(PATIENCE));
-        let plan = Plan { offer, connections, warmup: 0, measure, patience };
-        let running = Running::start(plan, vec![Door::from(address)], Resp::new(VALUE, keys, 0))?;
+        let plan = Plan { offer, connections, warmup: 0, measure, reply_timeout: patience };
+        let running = RunningLoad::start(
+            plan,
+            vec![ClientAddress::from(address)],
+            Resp::new(VALUE, keys, 0),
+        )?;
         Ok(Self(running, Instant::now()))
     }
 

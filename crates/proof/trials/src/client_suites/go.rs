@@ -7,7 +7,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Failed, Outcome, Report, Task, Test, bounded, folder, output};
+use super::{Failed, Outcome, Report, Task, Test, folder, output, with_time_limit};
 use crate::{
     go::{Go, NO_GO},
     shell::{self, read, root},
@@ -19,9 +19,9 @@ const TESTS: &str = "tests";
 pub(super) fn fetch() -> Result<PathBuf, Failed> {
     let go = Go::find().ok_or_else(|| Failed(NO_GO.to_owned()))?;
     let client = root().join("tools/goclient");
-    read(go.within(&client).args(["mod", "download"]))?;
+    read(go.go_command_in(&client).args(["mod", "download"]))?;
     let module = "github.com/redis/go-redis/v9";
-    let source = read(go.within(&client).args(["list", "-m", "-f", "{{.Dir}}", module]))?;
+    let source = read(go.go_command_in(&client).args(["list", "-m", "-f", "{{.Dir}}", module]))?;
     let source = Path::new(source.trim());
     let name = source.file_name().unwrap_or_default();
     let copy = folder("go")?.join(name);
@@ -30,7 +30,7 @@ pub(super) fn fetch() -> Result<PathBuf, Failed> {
             fs::remove_dir_all(&copy)?;
         }
         shell::copy_folder(source, &copy)?;
-        read(go.within(&copy).args(["test", "-c", "-o", TESTS, "."]))?;
+        read(go.go_command_in(&copy).args(["test", "-c", "-o", TESTS, "."]))?;
     }
     Ok(copy)
 }
@@ -64,7 +64,7 @@ pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
         "node": { "raw_endpoints": [{ "dns_name": "127.0.0.1", "port": task.port }] }
     });
     fs::write(&server, place.to_string())?;
-    let mut command = bounded(task.folder.join(TESTS));
+    let mut command = with_time_limit(task.folder.join(TESTS));
     command
         .args(["-test.run", "^TestGinkgoSuite$", "-test.short"])
         .arg(format!("-ginkgo.focus-file=(^|/){}[.]go", task.file))

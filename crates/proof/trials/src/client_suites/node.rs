@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::Command};
 
-use super::{Failed, Report, Task, bounded, folder, ours, output};
+use super::{Failed, Report, Task, folder, ours, output, with_time_limit};
 use crate::shell::{has, read};
 
 const VERSION: &str = "2.3.1";
@@ -38,7 +38,7 @@ pub(super) fn fetch() -> Result<PathBuf, Failed> {
 pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
     let helpers = task.folder.join("test/helpers/global.js");
     let file = task.folder.join("test/functional").join(task.file);
-    let mut command = bounded("node");
+    let mut command = with_time_limit("node");
     command
         .arg("--require")
         .arg(ours("port.js"))
@@ -51,5 +51,5 @@ pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
         .env("NODE_ENV", "test")
         .env("QUORATE_PORT", task.port.to_string())
         .env("QUORATE_REPORT", task.report);
-    Report::of_lines(task, output(&mut command)?)
+    Report::parse_lines(task, output(&mut command)?)
 }

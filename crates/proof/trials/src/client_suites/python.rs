@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Command};
 
-use super::{Failed, Report, Task, bounded, folder, ours, output};
+use super::{Failed, Report, Task, folder, ours, output, with_time_limit};
 use crate::shell::{has, read};
 
 const VERSION: &str = "6.4.0";
@@ -46,7 +46,7 @@ pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
     let (protocol, file) = task.file.split_once('/').unwrap_or(("resp2", task.file));
     // Use the library in the folder of the tests, not an installed one.
     let path = format!("{}:{}", task.folder.display(), ours("").display());
-    let mut command = bounded(task.folder.with_file_name("venv/bin/python"));
+    let mut command = with_time_limit(task.folder.with_file_name("venv/bin/python"));
     command
         .args(["-m", "pytest", "-p", "quorate_pytest", "-p", "no:cacheprovider"])
         .args(["--timeout=120", "-m", MARKS])
@@ -57,5 +57,5 @@ pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
         .env("PYTHONPATH", path)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("QUORATE_REPORT", task.report);
-    Report::of_lines(task, output(&mut command)?)
+    Report::parse_lines(task, output(&mut command)?)
 }

@@ -38,13 +38,13 @@ pub(crate) enum Verdict {
 impl Checker {
     /// Builds the checker and runs its own tests. Skips with the reason if Go is missing.
     pub(crate) fn build() -> Result<(), Failed> {
-        let program = place();
+        let program = checker_path();
         // An old program must not be used if the build fails.
         let _ = fs::remove_file(&program);
         let Some(go) = Go::find() else {
             return skip("Porcupine", NO_GO);
         };
-        let here = || go.within(&source());
+        let here = || go.go_command_in(&source());
         if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
             return skip("Porcupine", &format!("its source cannot be fetched: {why}"));
         }
@@ -55,12 +55,12 @@ impl Checker {
 
     /// Returns the built checker; `None` if its build was skipped.
     pub(crate) fn find() -> Option<Self> {
-        let program = place();
+        let program = checker_path();
         program.is_file().then_some(Self { program })
     }
 
     /// Evaluates a history. Keeps its file in the folder, and a drawing if the history is wrong.
-    pub(crate) fn judge(
+    pub(crate) fn check_history(
         &self,
         history: &[Operation],
         folder: &Path,
@@ -94,7 +94,7 @@ impl Checker {
             let twisted = lie
                 .told_in(history)
                 .ok_or_else(|| Failed(format!("this history is too short for {lie:?}")))?;
-            let (verdict, text) = self.judge(&twisted, folder.path())?;
+            let (verdict, text) = self.check_history(&twisted, folder.path())?;
             if verdict != Verdict::Violation {
                 return Err(Failed(format!("the checker takes a history with {lie:?}: {text}")));
             }
@@ -108,12 +108,12 @@ fn source() -> PathBuf {
     root().join("tools/linearizability")
 }
 
-fn place() -> PathBuf {
+fn checker_path() -> PathBuf {
     shell::target().join("tools/linearizability")
 }
 
 /// Creates a folder for the evidence of a failed run.
-pub(crate) fn evidence(name: &str) -> Result<PathBuf, Failed> {
+pub(crate) fn create_evidence_folder(name: &str) -> Result<PathBuf, Failed> {
     let folder = shell::target().join(format!("cluster/{name}-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     Ok(env::current_dir().map_or(folder.clone(), |here| here.join(folder)))

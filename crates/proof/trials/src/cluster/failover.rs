@@ -38,8 +38,8 @@ enum Blow {
 /// limit.
 pub(crate) fn run() -> Result<(), Failed> {
     let mut nodes = nodes::serving(3, &[])?;
-    let (median, worst) = series(&mut nodes, Blow::Kill)?;
-    series(&mut nodes, Blow::Pause)?;
+    let (median, worst) = measure_series(&mut nodes, Blow::Kill)?;
+    measure_series(&mut nodes, Blow::Pause)?;
     if median > MEDIAN_MS_MAX || worst > WORST_MS_MAX {
         return Err(Failed(format!(
             "failover: median {median} ms, worst {worst} ms; promised: {MEDIAN_MS_MAX} ms, {WORST_MS_MAX} ms"
@@ -49,7 +49,7 @@ pub(crate) fn run() -> Result<(), Failed> {
 }
 
 /// Returns the median and the maximum, in milliseconds.
-fn series(nodes: &mut Nodes, blow: Blow) -> Result<(u128, u128), Failed> {
+fn measure_series(nodes: &mut Nodes, blow: Blow) -> Result<(u128, u128), Failed> {
     let mut times = Vec::new();
     for _ in 0..TIMES {
         times.push(measure(nodes, blow)?.as_millis());
@@ -77,7 +77,7 @@ fn measure(nodes: &mut Nodes, blow: Blow) -> Result<Duration, Failed> {
             writers.push(thread::spawn(move || write(&address, number, &writes, &stop)));
         }
     }
-    let measured = strike(nodes, blow, &writes);
+    let measured = inject_fault(nodes, blow, &writes);
     stop.store(true, Ordering::SeqCst);
     for writer in writers {
         let _ = writer.join();
@@ -85,7 +85,11 @@ fn measure(nodes: &mut Nodes, blow: Blow) -> Result<Duration, Failed> {
     measured
 }
 
-fn strike(nodes: &mut Nodes, blow: Blow, writes: &Mutex<Vec<Write>>) -> Result<Duration, Failed> {
+fn inject_fault(
+    nodes: &mut Nodes,
+    blow: Blow,
+    writes: &Mutex<Vec<Write>>,
+) -> Result<Duration, Failed> {
     let seen = || writes.lock().unwrap_or_else(PoisonError::into_inner);
     wait_for("writes", || (seen().len() >= BEFORE).then_some(()))?;
     let leader = nodes.leader()?;

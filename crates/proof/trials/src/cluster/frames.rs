@@ -25,7 +25,7 @@ use crate::{
 mod clients;
 mod executed;
 
-use clients::{ByBoth, ByConnection, ByFrames, Told};
+use clients::{ByConnection, ByFrames, DualPathClient, ReceivedReplies};
 use executed::Executed;
 
 /// Devices that receive raw frames.
@@ -56,7 +56,7 @@ pub(super) fn run(
     network.join(INTERFACE)?;
     for seed in first..first + rounds {
         for kind in DEVICES.into_iter().filter(|kind| device.is_none_or(|one| one == *kind)) {
-            let played = one(network, kind, seed);
+            let played = run_setting(network, kind, seed);
             played.map_err(|Failed(why)| {
                 Failed(format!("clients by frames, {kind}, seed {seed}: {why}"))
             })?;
@@ -65,7 +65,7 @@ pub(super) fn run(
     Ok(())
 }
 
-fn one(network: &Network, device: &str, seed: u64) -> Result<(), Failed> {
+fn run_setting(network: &Network, device: &str, seed: u64) -> Result<(), Failed> {
     let flags = [
         "--store",
         "none",
@@ -82,12 +82,12 @@ fn one(network: &Network, device: &str, seed: u64) -> Result<(), Failed> {
     let mut nodes =
         Nodes::in_network(&nodes::program(), "quorate-trials-", network, NODES, &flags)?;
     nodes.wait_until_all_ready()?;
-    gives(&nodes)?;
+    wait_for_device_leader(&nodes)?;
     let load = Load::start(&nodes)?;
-    let harmed = harm(network, &mut nodes, seed);
+    let harmed = inject_faults(network, &mut nodes, seed);
     let told = load.finish();
     let (told, faults) = (told?, harmed?);
-    let sums = judge(&mut nodes, &told)?;
+    let sums = check_replies(&mut nodes, &told)?;
     println!(
         "clients by frames, {device}, seed {seed}: {faults} faults, {} batches by frames and {} both ways told as executed \
          ({} without a slot, {} unknown), {} commands by connections: all are, once, in their slots; {} values of {} were in \
@@ -104,7 +104,7 @@ fn one(network: &Network, device: &str, seed: u64) -> Result<(), Failed> {
 }
 
 /// Waits for a leader whose device allocates slots.
-fn gives(nodes: &Nodes) -> Result<(), Failed> {
+fn wait_for_device_leader(nodes: &Nodes) -> Result<(), Failed> {
     wait_for("a leader whose device gives out slots", || {
         nodes.view(nodes.leader().ok()?)?.device?.gives_from
     })?;
@@ -113,7 +113,7 @@ fn gives(nodes: &Nodes) -> Result<(), Failed> {
 
 /// Kills nodes and takes links down, one at a time, because a volatile group of three tolerates
 /// only one missing node.
-fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> {
+fn inject_faults(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> {
     let (began, mut dice, mut faults) = (Instant::now(), Dice::new(seed), 0);
     let sleep = |dice: &mut Dice, (least, most): (u64, u64)| {
         thread::sleep(Duration::from_millis(least + dice.below(most - least)));
@@ -143,7 +143,7 @@ fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> 
                 nodes.kill(&[dead])?;
                 sleep(&mut dice, DEAD_MS);
                 nodes.restart(&[dead])?;
-                votes_again(nodes, dead)?;
+                wait_until_voting(nodes, dead)?;
             }
         }
     }
@@ -152,7 +152,7 @@ fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> 
 }
 
 /// Waits until a killed node votes again. It must rejoin before another node may fail.
-fn votes_again(nodes: &Nodes, node: u32) -> Result<(), Failed> {
+fn wait_until_voting(nodes: &Nodes, node: u32) -> Result<(), Failed> {
     wait_for("a killed node to vote again", || {
         let view = nodes.view(node)?;
         (view.leader.is_some() && view.role != "learner").then_some(())
@@ -162,7 +162,7 @@ fn votes_again(nodes: &Nodes, node: u32) -> Result<(), Failed> {
 /// All running clients.
 struct Load {
     stop: Arc<AtomicBool>,
-    told: Arc<Mutex<Told>>,
+    replies: Arc<Mutex<ReceivedReplies>>,
     threads: Vec<JoinHandle<Result<(), Failed>>>,
 }
 
@@ -171,11 +171,11 @@ impl Load {
         let addresses: Result<Vec<SocketAddr>, _> =
             (nodes.client_addresses().iter()).map(|at| at.parse()).collect();
         let addresses = addresses.map_err(|error| Failed(format!("{error}")))?;
-        let mut load = Self { stop: Arc::default(), told: Arc::default(), threads: Vec::new() };
+        let mut load = Self { stop: Arc::default(), replies: Arc::default(), threads: Vec::new() };
         for number in 0..CLIENTS {
             load.spawn(ByFrames::new(number, addresses.clone()), ByFrames::run);
         }
-        load.spawn(ByBoth::new(addresses.clone()), ByBoth::run);
+        load.spawn(DualPathClient::new(addresses.clone()), DualPathClient::run);
         load.spawn(ByConnection::new(addresses), ByConnection::run);
         Ok(load)
     }
@@ -183,19 +183,19 @@ impl Load {
     fn spawn<C: Send + 'static>(
         &mut self,
         mut client: C,
-        run: fn(&mut C, &AtomicBool, &Mutex<Told>) -> Result<(), Failed>,
+        run: fn(&mut C, &AtomicBool, &Mutex<ReceivedReplies>) -> Result<(), Failed>,
     ) {
-        let (stop, told) = (Arc::clone(&self.stop), Arc::clone(&self.told));
+        let (stop, told) = (Arc::clone(&self.stop), Arc::clone(&self.replies));
         self.threads.push(thread::spawn(move || run(&mut client, &stop, &told)));
     }
 
-    fn finish(self) -> Result<Told, Failed> {
+    fn finish(self) -> Result<ReceivedReplies, Failed> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             let ended = thread.join();
             ended.map_err(|_| Failed("a client panicked".to_owned()))??;
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(std::mem::take(&mut *told))
     }
 }
@@ -214,8 +214,8 @@ struct Sums {
 
 /// Checks the witness node's log and the sessions of all nodes against the replies that clients
 /// received.
-fn judge(nodes: &mut Nodes, told: &Told) -> Result<Sums, Failed> {
-    let sessions = clients::next_of(nodes, told)?;
+fn check_replies(nodes: &mut Nodes, told: &ReceivedReplies) -> Result<Sums, Failed> {
+    let sessions = clients::next_batches(nodes, told)?;
     let ids = nodes.ids();
     nodes.terminate(&ids)?;
     let folder = nodes.node(WITNESS)?.spec.data.clone();
@@ -224,7 +224,7 @@ fn judge(nodes: &mut Nodes, told: &Told) -> Result<Sums, Failed> {
 }
 
 fn compare(
-    told: &Told,
+    told: &ReceivedReplies,
     executed: &Executed,
     sessions: &[(u32, Name, u64)],
 ) -> Result<Sums, Failed> {
@@ -235,7 +235,7 @@ fn compare(
             continue;
         };
         let at = usize::try_from(batch.number - 1).unwrap_or(usize::MAX);
-        let slot = executed.of(batch.name).get(at).copied();
+        let slot = executed.slots_of(batch.name).get(at).copied();
         if slot.is_none() || outcome.is_some() && outcome != slot {
             return Err(Failed(format!(
                 "batch {} of {:?} was told to be executed in {outcome:?}; the log has it in {slot:?}",
@@ -249,7 +249,7 @@ fn compare(
         }
     }
     for (node, name, next) in sessions {
-        let expected = executed.of(*name).len() as u64 + 1;
+        let expected = executed.slots_of(*name).len() as u64 + 1;
         // 0: the session has expired.
         if *next != 0 && *next != expected {
             return Err(Failed(format!(
@@ -277,10 +277,10 @@ mod tests {
 
     const NAME: Name = Name { origin: LENT | 7, boot: 3 };
 
-    fn told() -> Told {
+    fn told() -> ReceivedReplies {
         let batch =
             |(number, outcome)| Batch { name: NAME, number, outcome, both_ways: number == 2 };
-        Told {
+        ReceivedReplies {
             batches: [(1, Some(Some(10))), (2, Some(None)), (3, None)].map(batch).into(),
             by_connection: vec![12],
         }
@@ -293,7 +293,7 @@ mod tests {
             (10..).zip([1, 1].map(value)).collect();
         slots.insert(12, "batch 2/9/5".to_owned());
         slots.insert(13, value(2));
-        Executed::of_slots(slots)
+        Executed::from_slots(slots)
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
         let sums = compare(&told(), &executed(), &sessions).unwrap();
         assert_eq!((sums.by_frames, sums.both_ways, sums.unknown), (1, 1, 1));
         assert_eq!((sums.values, sums.idle, sums.without_slot), (3, 1, 1));
-        let lies: [fn(&mut Told); 4] = [
+        let lies: [fn(&mut ReceivedReplies); 4] = [
             |told| told.batches[0].outcome = Some(Some(11)),
             |told| told.batches[2].outcome = Some(None),
             |told| told.by_connection.push(14),

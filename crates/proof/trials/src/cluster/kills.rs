@@ -13,7 +13,7 @@ use quorate_testbed::{
     stream_load::{Load, compare, save},
 };
 
-use super::{NODES, check::evidence, streams};
+use super::{NODES, check::create_evidence_folder, streams};
 use crate::{nodes, shell::Failed};
 
 /// Flags that each node is started with; the last node is an auxiliary.
@@ -70,7 +70,7 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
         nodes.stream_addresses().into_iter().take(AUXILIARY as usize - 1).collect();
     let mut load = Load::start(&full, true, SLOWLY, seed)?;
     let lanes = load.lanes();
-    let played = play(kills, &full, &mut nodes, &mut load).and_then(|waits| {
+    let played = kill_under_load(kills, &full, &mut nodes, &mut load).and_then(|waits| {
         load.finish()?;
         let sum = compare(&lanes, &full)?;
         streams::end(&mut nodes)?;
@@ -79,7 +79,7 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     let (waits, sum) = match played {
         Ok(done) => done,
         Err(Failed(why)) => {
-            let place = evidence(&format!("streams-kills-{seed}"))?;
+            let place = create_evidence_folder(&format!("streams-kills-{seed}"))?;
             save(&lanes, &place)?;
             let folders = nodes.keep_for_inspection(&place.join("nodes"));
             let folders = folders.display();
@@ -97,12 +97,12 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
             waits.longest.as_millis()
         );
     }
-    println!("- {}", streams::said(sum));
+    println!("- {}", streams::format_sum(sum));
     Ok(())
 }
 
 /// Kills nodes under load. `full` are the stream addresses of nodes 1, 2 ….
-fn play(
+fn kill_under_load(
     kills: u64,
     full: &[String],
     nodes: &mut Nodes,

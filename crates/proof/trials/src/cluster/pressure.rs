@@ -52,22 +52,22 @@ const RECOVERY_MAX: Duration = Duration::from_secs(3);
 /// Runs a cluster under processor and disk pressure.
 pub(super) fn run(size: Size, checker: Option<&Checker>) -> Result<(), Failed> {
     for _ in 1..size.tries {
-        match once(size, checker)? {
+        match run_once(size, checker)? {
             Ok(()) => return Ok(()),
             Err(failed) => println!("- {failed}: once more"),
         }
     }
-    once(size, checker)?
+    run_once(size, checker)?
 }
 
 /// Runs the test once. The inner error means that the leader changed without a failure, or that the
 /// recovery took too long.
-fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Failed> {
+fn run_once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Failed> {
     let mut nodes = nodes::serving(3, &[])?;
     let load = Load::start(nodes.client_addresses(), 1)?;
     let shared = Arc::clone(&load.shared);
     let hogs = LoadThreads::start(nodes.folder(), nodes.ids().len())?;
-    let acted = act(&mut nodes, &load, size);
+    let acted = count_elections(&mut nodes, &load, size);
     hogs.end();
     let mut seen = load.finish()?;
     let (elections, recovery) = acted?;
@@ -79,7 +79,7 @@ fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Fai
     nothing_lost(&seen, &shared)?;
     nodes.wait_until_equal()?;
     if let Some(checker) = checker {
-        let (verdict, text) = checker.judge(&seen.operations, nodes.folder())?;
+        let (verdict, text) = checker.check_history(&seen.operations, nodes.folder())?;
         if verdict != Verdict::Linearizable {
             return Err(Failed(format!("pressure: {verdict:?}: {text}")));
         }
@@ -102,7 +102,7 @@ fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Fai
 }
 
 /// Counts the unexpected leader changes, and measures the time without a leader after a kill.
-fn act(nodes: &mut Nodes, load: &Load, size: Size) -> Result<(u64, Duration), Failed> {
+fn count_elections(nodes: &mut Nodes, load: &Load, size: Size) -> Result<(u64, Duration), Failed> {
     thread::sleep(size.learn);
     let before = nodes.round()?;
     thread::sleep(size.time);
@@ -139,7 +139,7 @@ impl LoadThreads {
         for number in 0..disks {
             let file = File::create(folder.join(format!("hog-{number}")))?;
             let stop = Arc::clone(&stop);
-            threads.push(thread::spawn(move || fill(file, &stop)));
+            threads.push(thread::spawn(move || write_until_stopped(file, &stop)));
         }
         Ok(Self { stop, threads })
     }
@@ -153,7 +153,7 @@ impl LoadThreads {
 }
 
 /// Writes through the page cache and flushes, repeatedly.
-fn fill(mut file: File, stop: &AtomicBool) {
+fn write_until_stopped(mut file: File, stop: &AtomicBool) {
     let bite = vec![0xa5; WRITE_BYTES];
     let mut at = 0;
     while !stop.load(Ordering::Relaxed) {

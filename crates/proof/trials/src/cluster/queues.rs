@@ -28,18 +28,18 @@ const CLIENT_TIMEOUT_MS: &str = "1000";
 /// Runs one cluster per store, with `kills` kills each.
 pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     for store in ["lsm", "memory"] {
-        one(store, kills, seed.unwrap_or(1))?;
+        run_store(store, kills, seed.unwrap_or(1))?;
     }
     Ok(())
 }
 
-pub(super) fn one(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
+pub(super) fn run_store(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
     let began = Instant::now();
     let flags = ["--store", store, "--client-timeout-ms", CLIENT_TIMEOUT_MS];
     let mut nodes = nodes::serving(NODES, &flags)?;
     let load = Load::start(nodes.client_addresses(), seed)?;
     for kill in 0..kills {
-        going_on(&load)?;
+        check_progress(&load)?;
         let leader = nodes.agreed_leader()?;
         let mut others = nodes.ids().into_iter().filter(|id| *id != leader);
         let dead = match kill % 3 {
@@ -52,7 +52,7 @@ pub(super) fn one(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
         nodes.restart(&dead)?;
         nodes.wait_until_all_serve()?;
     }
-    going_on(&load)?;
+    check_progress(&load)?;
     let history = load.finish()?;
     let sum = history.judge().map_err(Failed)?;
     for lie in Falsification::ALL {
@@ -75,7 +75,7 @@ pub(super) fn one(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-fn going_on(load: &Load) -> Result<(), Failed> {
+fn check_progress(load: &Load) -> Result<(), Failed> {
     let before = load.taken();
     wait_for("elements to be taken", || (load.taken() > before + GOING_ON).then_some(()))
 }

@@ -21,7 +21,7 @@ const BEFORE: u64 = 600;
 const ERAS_MAX: u64 = 16;
 
 pub(super) fn run() -> Result<(), Failed> {
-    all()?;
+    replace_all()?;
     for role in Role::ALL {
         kills(role)?;
     }
@@ -29,7 +29,7 @@ pub(super) fn run() -> Result<(), Failed> {
 }
 
 /// Replaces all nodes. Clients that retry see no error.
-fn all() -> Result<(), Failed> {
+fn replace_all() -> Result<(), Failed> {
     let began = Instant::now();
     let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;
     let program = nodes::program();

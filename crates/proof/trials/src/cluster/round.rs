@@ -22,7 +22,7 @@ use quorate_testbed::{
     },
 };
 
-use super::check::{Checker, Verdict, evidence};
+use super::check::{Checker, Verdict, create_evidence_folder};
 use crate::{
     nodes::{self, wait_for},
     shell::{Failed, skip},
@@ -173,11 +173,11 @@ impl Stage<'_> {
         plan.with_voters(setting.voters);
         let mut nodes = self.start(setting)?;
         let mut history = Vec::new();
-        let played = self.play(setting, plan, seed, &mut nodes, sums, &mut history);
+        let played = self.run_faults(setting, plan, seed, &mut nodes, sums, &mut history);
         if let Err(Failed(why)) = played {
             let Setting { durability, store, plane, votes, frames, device, .. } = setting;
             let name = format!("{durability}-{store}-{plane}-{frames}-{votes}-{device}-{seed}");
-            let place = evidence(&name)?;
+            let place = create_evidence_folder(&name)?;
             save(&history, &place.join("history.jsonl"))?;
             let folders = nodes.keep_for_inspection(&place.join("nodes"));
             return Err(Failed(format!(
@@ -217,7 +217,7 @@ impl Stage<'_> {
         let Some(network) = self.network else {
             return nodes::serving(setting.voters, &founding);
         };
-        let mut nodes = nodes::serving_in(network, setting.voters, &founding)?;
+        let mut nodes = nodes::start_serving_in(network, setting.voters, &founding)?;
         let learner = |node| {
             let (program, folder) = (nodes::program(), nodes.folder());
             let number = node as usize;
@@ -237,7 +237,7 @@ impl Stage<'_> {
         Ok(nodes)
     }
 
-    fn play(
+    fn run_faults(
         &self,
         setting: Setting,
         plan: &mut Plan,
@@ -252,7 +252,7 @@ impl Stage<'_> {
         asked.truncate(setting.voters as usize + LEARNERS_ASKED);
         let load = Load::start(asked, seed)?;
         let shared = Arc::clone(&load.shared);
-        let acted = self.act(setting, plan, nodes, &load, &mut sums.recovery);
+        let acted = self.inject_fault(setting, plan, nodes, &load, &mut sums.recovery);
         sums.faults += u64::from(setting.steps);
         let mut seen = load.finish()?;
         // Keep the history recorded so far, even after a failure.
@@ -271,9 +271,9 @@ impl Stage<'_> {
         let digest = nodes.wait_until_equal()?;
         println!("  all nodes are equal: {digest}");
         if setting.device != "off" {
-            tell_devices(nodes);
+            print_devices(nodes);
         }
-        self.judge(history, nodes.folder(), sums)?;
+        self.check_history(history, nodes.folder(), sums)?;
         if !setting.is_durable() {
             // [volatile-1] One node may die at the end: the other nodes still serve.
             let id = nodes.leader()?;
@@ -294,7 +294,7 @@ impl Stage<'_> {
         Ok(nodes.verify_logs(&nodes::program())?)
     }
 
-    fn act(
+    fn inject_fault(
         &self,
         setting: Setting,
         plan: &mut Plan,
@@ -324,11 +324,16 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn judge(&self, history: &[Operation], folder: &Path, sums: &mut Sums) -> Result<(), Failed> {
+    fn check_history(
+        &self,
+        history: &[Operation],
+        folder: &Path,
+        sums: &mut Sums,
+    ) -> Result<(), Failed> {
         let Some(checker) = self.checker else {
             return Ok(());
         };
-        let (verdict, text) = checker.judge(history, folder)?;
+        let (verdict, text) = checker.check_history(history, folder)?;
         text.lines().for_each(|line| println!("  {line}"));
         match verdict {
             Verdict::Linearizable => {
@@ -399,12 +404,12 @@ fn by_devices(nodes: &Nodes) -> Result<(), Failed> {
         let view = nodes.view(nodes.leader().ok()?)?;
         view.device?.gives_from
     })?;
-    tell_devices(nodes);
+    print_devices(nodes);
     Ok(())
 }
 
 /// Prints the devices' kind and counters. Counters of a killed node restart at zero.
-fn tell_devices(nodes: &Nodes) {
+fn print_devices(nodes: &Nodes) {
     for id in nodes.ids() {
         if let Some(device) = nodes.view(id).and_then(|view| view.device) {
             println!("  node {id}: {device}");

@@ -79,7 +79,7 @@ impl Step {
 
 pub(super) fn run() -> Result<(), Failed> {
     for killed in [false, true] {
-        far_behind(killed)?;
+        test_far_behind(killed)?;
     }
     kills()
 }
@@ -113,8 +113,8 @@ impl Field {
         Ok(())
     }
 
-    /// Waits until the node has applied all slots that are decided by now.
-    fn wait_until_level(&self, id: u32) -> Result<(), Failed> {
+    /// Waits until the node has applied everything decided by now.
+    fn wait_until_caught_up(&self, id: u32) -> Result<(), Failed> {
         let leader = self.nodes.leader()?;
         let decided = self.view(leader)?.decided;
         wait_for(&format!("node {id} to be level"), || {
@@ -160,7 +160,7 @@ impl Field {
     }
 }
 
-fn far_behind(killed: bool) -> Result<(), Failed> {
+fn test_far_behind(killed: bool) -> Result<(), Failed> {
     let began = Instant::now();
     let mut field = Field::new()?;
     let leader = field.nodes.agreed_leader()?;
@@ -183,7 +183,7 @@ fn far_behind(killed: bool) -> Result<(), Failed> {
         (installed > 0).then_some(())
     });
     installed.map_err(|Failed(why)| Failed(format!("{why}\n{}", field.last_words())))?;
-    field.wait_until_level(follower)?;
+    field.wait_until_caught_up(follower)?;
     let meanwhile = field.writers.acknowledged() - writes;
     if meanwhile == 0 {
         return Err(Failed("nothing was written meanwhile".to_owned()));
@@ -218,13 +218,13 @@ fn kills() -> Result<(), Failed> {
             field.nodes.kill(&[victim])?;
             field.nodes.restart(&[victim])?;
         }
-        let moment = Moment::new(&field, victim)?;
+        let moment = BeforeStep::new(&field, victim)?;
         let seen = moment.wait_for(&field, step)?;
         field.nodes.kill(&[victim])?;
-        let left = moment.left_over();
+        let left = moment.partial_files();
         field.nodes.restart(&[victim])?;
         field.nodes.wait_until_all_serve()?;
-        field.wait_until_level(victim)?;
+        field.wait_until_caught_up(victim)?;
         println!(
             "  killed node {victim}{}: {step:?}{}; level again, {:.0} s{left}",
             if victim == leader { ", the leader" } else { "" },
@@ -242,14 +242,14 @@ fn kills() -> Result<(), Failed> {
 }
 
 /// State of a node before a step, to detect changes.
-struct Moment {
+struct BeforeStep {
     id: u32,
     data: PathBuf,
     admin: String,
     view: Option<NodeView>,
 }
 
-impl Moment {
+impl BeforeStep {
     fn new(field: &Field, id: u32) -> Result<Self, Failed> {
         let node = &field.nodes.all()[id as usize - 1];
         Ok(Self {
@@ -266,7 +266,7 @@ impl Moment {
     fn wait_for(&self, field: &Field, step: Step) -> Result<bool, Failed> {
         let until = Instant::now() + PATIENCE;
         loop {
-            if self.is_there(field, step) {
+            if self.has_reached(field, step) {
                 return Ok(true);
             }
             let level = || field.view(self.id).is_ok_and(|view| view.progress.is_none());
@@ -274,17 +274,17 @@ impl Moment {
                 return Ok(false);
             }
             if Instant::now() > until {
-                return Err(self.never(field, step));
+                return Err(self.step_not_reached(field, step));
             }
         }
     }
 
-    fn never(&self, field: &Field, step: Step) -> Failed {
+    fn step_not_reached(&self, field: &Field, step: Step) -> Failed {
         let what = format!("node {} never got to {step:?}", self.id);
         Failed(format!("{what}\n{}", field.last_words()))
     }
 
-    fn is_there(&self, field: &Field, step: Step) -> bool {
+    fn has_reached(&self, field: &Field, step: Step) -> bool {
         let view = || field.nodes.view(self.id);
         let slot = |view: &NodeView| view.snapshot.map_or(0, |snapshot| snapshot.slot);
         let is_new = |of: &dyn Fn(&NodeView) -> u64| {
@@ -300,14 +300,14 @@ impl Moment {
             Step::SegmentNumber => temporary("segments.new"),
             Step::Named => is_new(&slot),
             Step::Trimmed => is_new(&|view| view.log_start),
-            Step::Loading => self.loads(),
+            Step::Loading => self.is_loading(),
             Step::Asked => self.data.join("incoming").exists(),
             Step::Received => {
                 let bytes = field.nodes.metric(self.id, "quorate_snapshot_bytes_received_total ");
                 bytes.is_ok_and(|bytes| bytes > 8 << 20)
             }
             Step::Installed => self.has_installed(field),
-            Step::LoadingInstalled => self.has_installed(field) && self.loads(),
+            Step::LoadingInstalled => self.has_installed(field) && self.is_loading(),
         }
     }
 
@@ -317,13 +317,13 @@ impl Moment {
         installed.is_ok_and(|installed| installed > 0)
     }
 
-    fn loads(&self) -> bool {
+    fn is_loading(&self) -> bool {
         let status = answer(&self.admin, "/status", Duration::from_millis(300));
         status.is_some_and(|status| status.contains("takes in a snapshot"))
     }
 
     /// Lists the partial files left by the kill, for the report.
-    fn left_over(&self) -> String {
+    fn partial_files(&self) -> String {
         let mut found: Vec<String> = ["", "log", "snapshot"]
             .iter()
             .flat_map(|folder| names(&self.data.join(folder)))

@@ -23,7 +23,7 @@ const KEY: &str = "k";
 /// Checks the checker. A partitioned node answers READONLY reads from its own, older state, and the
 /// checker must refuse that history. The same read without READONLY must return no value.
 pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
-    let mut nodes = nodes::serving_in(network, NODES, &["--client-timeout-ms", "500"])?;
+    let mut nodes = nodes::start_serving_in(network, NODES, &["--client-timeout-ms", "500"])?;
     let leader = nodes.leader()?;
     let alone = leader % 3 + 1;
     let addresses = nodes.client_addresses();
@@ -52,7 +52,7 @@ pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
     if let Some(value) = fresh.text() {
         return Err(Failed(format!("an unreachable node answered a read with {value:?}")));
     }
-    let (verdict, text) = checker.judge(&history, nodes.folder())?;
+    let (verdict, text) = checker.check_history(&history, nodes.folder())?;
     if verdict != Verdict::Violation {
         return Err(Failed(format!(
             "old reads of an isolated node were taken for fresh ones: {text}"

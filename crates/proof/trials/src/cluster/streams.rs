@@ -15,9 +15,9 @@ use quorate_testbed::{
     trial::faults::Plan,
 };
 
-use super::{NODES, check::evidence};
+use super::{NODES, check::create_evidence_folder};
 use crate::{
-    nodes::{self, Held, wait_for},
+    nodes::{self, NodeResources, wait_for},
     shell::Failed,
 };
 
@@ -45,7 +45,7 @@ pub(super) fn run(network: Option<&Network>, rounds: u64, seed: Option<u64>) -> 
         let seed = first + round;
         println!("streams, round {} of {rounds}, seed {seed}", round + 1);
         faults(network, seed)?;
-        replaced(seed)?;
+        test_replacement(seed)?;
     }
     Ok(())
 }
@@ -53,12 +53,12 @@ pub(super) fn run(network: Option<&Network>, rounds: u64, seed: Option<u64>) -> 
 /// Kills, pauses, stops and partitions nodes.
 fn faults(network: Option<&Network>, seed: u64) -> Result<(), Failed> {
     let mut nodes = match network {
-        Some(network) => nodes::serving_in(network, NODES, &nodes::small_logs(&FLAGS))?,
+        Some(network) => nodes::start_serving_in(network, NODES, &nodes::small_logs(&FLAGS))?,
         None => nodes::serving(NODES, &nodes::small_logs(&FLAGS))?,
     };
     let mut lanes = Vec::new();
     let played = under_faults(network, seed, &mut nodes, &mut lanes);
-    kept_if_failed(played, nodes, &lanes, seed)
+    keep_if_failed(played, nodes, &lanes, seed)
 }
 
 fn under_faults(
@@ -96,16 +96,20 @@ fn under_faults(
     let sum = compare(lanes, &addresses)?;
     let used = used(nodes)?;
     end(nodes)?;
-    println!("- {STEPS} faults: {}; {used}; {:.0} s", said(sum), began.elapsed().as_secs_f64());
+    println!(
+        "- {STEPS} faults: {}; {used}; {:.0} s",
+        format_sum(sum),
+        began.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
-/// Replaces a node while streams are written: the leader for even seeds, a follower for odd ones.
-fn replaced(seed: u64) -> Result<(), Failed> {
+/// Replaces a node, which may be the leader.
+fn test_replacement(seed: u64) -> Result<(), Failed> {
     let mut nodes = nodes::serving(NODES, &nodes::small_logs(&FLAGS))?;
     let mut lanes = Vec::new();
     let played = under_replacement(seed, &mut nodes, &mut lanes);
-    kept_if_failed(played, nodes, &lanes, seed)
+    keep_if_failed(played, nodes, &lanes, seed)
 }
 
 fn under_replacement(
@@ -141,11 +145,15 @@ fn under_replacement(
     let used = used(nodes)?;
     end(nodes)?;
     let role = if leads { "the leader" } else { "a follower" };
-    println!("- {role} replaced: {}; {used}; {:.0} s", said(sum), began.elapsed().as_secs_f64());
+    println!(
+        "- {role} replaced: {}; {used}; {:.0} s",
+        format_sum(sum),
+        began.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
-pub(super) fn said(sum: Sum) -> String {
+pub(super) fn format_sum(sum: Sum) -> String {
     format!(
         "{} streams with {} MiB, {} takeovers, {} MiB trimmed, equal on all full nodes, nothing wrong with their histories",
         sum.streams,
@@ -156,7 +164,7 @@ pub(super) fn said(sum: Sum) -> String {
 }
 
 /// Keeps the recorded data of a failed run for inspection.
-fn kept_if_failed(
+fn keep_if_failed(
     played: Result<(), Failed>,
     nodes: Nodes,
     lanes: &[Arc<Lane>],
@@ -165,7 +173,7 @@ fn kept_if_failed(
     let Err(Failed(why)) = played else {
         return Ok(());
     };
-    let place = evidence(&format!("streams-{seed}"))?;
+    let place = create_evidence_folder(&format!("streams-{seed}"))?;
     save(lanes, &place)?;
     let folders = nodes.keep_for_inspection(&place.join("nodes"));
     Err(Failed(format!(
@@ -178,7 +186,7 @@ fn kept_if_failed(
 /// Reports the nodes' resources after their clients have disconnected. Streams without readers must
 /// not keep files open.
 fn used(nodes: &Nodes) -> Result<String, Failed> {
-    let held = Held::most(nodes)?;
+    let held = NodeResources::measure_maximum(nodes)?;
     if held.descriptors > DESCRIPTORS_MAX {
         return Err(Failed(format!("a node has {} files open", held.descriptors)));
     }

@@ -39,7 +39,7 @@ impl Built {
 }
 
 /// Builds all programs. Fails if Quorate or the load generator cannot be built.
-pub(super) fn all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
+pub(super) fn build_all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
     let built = Built::new();
     let mut results = Results::default();
     let mut done: Vec<(Build, Result<(), String>)> = Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
         let outcome = match known {
             Some((_, outcome)) => outcome.clone(),
             None => {
-                let outcome = one(&built, system.build).map_err(|Failed(why)| why);
+                let outcome = build_one(&built, system.build).map_err(|Failed(why)| why);
                 done.push((system.build, outcome.clone()));
                 outcome
             }
@@ -65,7 +65,7 @@ pub(super) fn all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
     Ok((built, results))
 }
 
-fn one(built: &Built, build: Build) -> Result<(), Failed> {
+fn build_one(built: &Built, build: Build) -> Result<(), Failed> {
     match build {
         Build::Own => Ok(()),
         Build::Rust(package) => rust(built, package),
@@ -94,7 +94,7 @@ fn go(built: &Built, folder: &str, programs: &[(&str, &str)]) -> Result<(), Fail
     let place = shell::root().join(FOLDER).join(folder);
     for (package, program) in programs {
         let output = absolute(&built.programs.join(program))?;
-        let mut command = go.within(&place);
+        let mut command = go.go_command_in(&place);
         command.args(["build", "-trimpath", "-mod=readonly", "-o"]).arg(output).arg(package);
         shell::read(&mut command)?;
     }

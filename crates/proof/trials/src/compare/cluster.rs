@@ -131,14 +131,14 @@ impl Drop for Process {
 pub(super) struct Cluster {
     start: Start,
     ours: Option<Nodes>,
-    others: Vec<Process>,
+    other_processes: Vec<Process>,
     /// Client addresses, one per node.
     clients: Vec<String>,
     leader: usize,
     /// Number of commands applied and the digest of their order, per node; empty for systems that
     /// do not report them.
-    told: Vec<(u64, u64)>,
-    lines_told: usize,
+    reported_applied: Vec<(u64, u64)>,
+    lines_read: usize,
     folder: tempfile::TempDir,
 }
 
@@ -149,11 +149,11 @@ impl Cluster {
         let mut cluster = Self {
             start: system.start,
             ours: None,
-            others: Vec::new(),
+            other_processes: Vec::new(),
             clients: Vec::new(),
             leader: 0,
-            told: Vec::new(),
-            lines_told: 0,
+            reported_applied: Vec::new(),
+            lines_read: 0,
             folder,
         };
         let started = match system.start {
@@ -166,7 +166,7 @@ impl Cluster {
         };
         match started {
             Ok(()) => Ok(cluster),
-            Err(Failed(why)) => Err(Failed(format!("{why}{}", cluster.last_words()))),
+            Err(Failed(why)) => Err(Failed(format!("{why}{}", cluster.last_error_lines()))),
         }
     }
 
@@ -205,7 +205,7 @@ impl Cluster {
                 let leader: u64 = process.last("leader")?.trim().parse().ok()?;
                 (leader > 0).then_some(leader)
             };
-            all_the_same(cluster.others.iter().map(told))
+            common_value(cluster.other_processes.iter().map(told))
         })?;
         self.lead(usize::try_from(leader).unwrap_or(0))
     }
@@ -261,13 +261,13 @@ impl Cluster {
 
     fn spawn(&mut self, command: &mut Command, node: usize) -> Result<(), Failed> {
         let log = self.folder.path().join(format!("{}.log", node + 1));
-        self.others.push(Process::spawn(command, &log)?);
+        self.other_processes.push(Process::spawn(command, &log)?);
         self.register();
         Ok(())
     }
 
     fn register(&self) {
-        let others = self.others.iter().map(Process::id);
+        let others = self.other_processes.iter().map(Process::id);
         interrupt::register(others.collect(), self.folder.path());
     }
 
@@ -303,14 +303,14 @@ impl Cluster {
 
     pub(super) fn processes(&self) -> Vec<u32> {
         let ours = self.ours.iter().flat_map(Nodes::processes);
-        ours.chain(self.others.iter().map(Process::id)).collect()
+        ours.chain(self.other_processes.iter().map(Process::id)).collect()
     }
 
     pub(super) fn check_alive(&mut self) -> Result<(), Failed> {
         if let Some(ours) = &mut self.ours {
             ours.check_alive()?;
         }
-        for (process, node) in self.others.iter_mut().zip(1..) {
+        for (process, node) in self.other_processes.iter_mut().zip(1..) {
             if let Some(status) = process.child.try_wait()? {
                 return Err(Failed(format!("process {node} ended with {status}")));
             }
@@ -319,12 +319,12 @@ impl Cluster {
     }
 
     /// Records the numbers of commands that the nodes applied, as the load reports them.
-    pub(super) fn heard_applied(&mut self, words: &str) {
+    pub(super) fn record_applied(&mut self, words: &str) {
         let count = words.split(' ').next().and_then(|text| text.parse().ok());
-        let node = self.lines_told % NODES;
-        self.lines_told += 1;
-        self.told.resize(NODES, (0, 0));
-        self.told[node].0 += count.unwrap_or(0);
+        let node = self.lines_read % NODES;
+        self.lines_read += 1;
+        self.reported_applied.resize(NODES, (0, 0));
+        self.reported_applied[node].0 += count.unwrap_or(0);
     }
 
     /// Stops the system. Checks that most nodes applied all acknowledged commands, in the same
@@ -332,7 +332,7 @@ impl Cluster {
     pub(super) fn end(mut self, acknowledged: u64) -> Result<Option<Applied>, Failed> {
         if let Start::Library(..) = self.start {
             thread::sleep(SETTLE);
-            for process in &mut self.others {
+            for process in &mut self.other_processes {
                 process.end()?;
             }
             let told = |process: &Process| {
@@ -341,16 +341,17 @@ impl Cluster {
                 let digest = u64::from_str_radix(digest.trim(), 16).ok()?;
                 Some((count.parse().ok()?, digest))
             };
-            self.told = self.others.iter().filter_map(told).collect();
-        } else if self.told.is_empty() {
+            self.reported_applied = self.other_processes.iter().filter_map(told).collect();
+        } else if self.reported_applied.is_empty() {
             return Ok(None);
         }
-        if self.told.len() != NODES {
-            let words = self.last_words();
-            let what = format!("{} of {NODES} nodes told what they applied", self.told.len());
+        if self.reported_applied.len() != NODES {
+            let words = self.last_error_lines();
+            let what =
+                format!("{} of {NODES} nodes told what they applied", self.reported_applied.len());
             return Err(Failed(what + &words));
         }
-        let by_most = figures::by_most(&self.told).map_err(Failed)?;
+        let by_most = figures::majority_count(&self.reported_applied).map_err(Failed)?;
         if by_most < acknowledged {
             return Err(Failed(format!(
                 "{acknowledged} commands were acknowledged, and most nodes applied only {by_most}"
@@ -360,7 +361,7 @@ impl Cluster {
     }
 
     /// Returns the processes' last error messages.
-    fn last_words(&self) -> String {
+    fn last_error_lines(&self) -> String {
         let mut all = String::new();
         for node in 1..=NODES {
             let log = match &self.ours {
@@ -381,7 +382,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.others.clear();
+        self.other_processes.clear();
         // The folder is deleted next; register it in case of an interrupt before that.
         interrupt::register(Vec::new(), self.folder.path());
     }
@@ -393,7 +394,7 @@ fn addresses() -> io::Result<Vec<String>> {
 }
 
 /// Returns the value if all nodes report the same one.
-fn all_the_same(mut told: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+fn common_value(mut told: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     let first = told.next()??;
     told.all(|other| other == Some(first)).then_some(first)
 }
@@ -403,8 +404,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leader_counts_only_if_all_members_agree() {
-        let all = |told: &[Option<u64>]| all_the_same(told.iter().copied());
+    fn a_leader_is_one_that_all_know() {
+        let all = |told: &[Option<u64>]| common_value(told.iter().copied());
         assert_eq!(all(&[Some(2), Some(2), Some(2)]), Some(2));
         assert_eq!(all(&[Some(2), None, Some(2)]), None);
         assert_eq!(all(&[Some(2), Some(1), Some(2)]), None);

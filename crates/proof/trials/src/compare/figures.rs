@@ -83,7 +83,7 @@ impl Measured {
     }
 
     /// Formats the reason for a line of progress.
-    pub(super) fn shown_trouble(&self) -> String {
+    pub(super) fn format_reason(&self) -> String {
         let trouble = self.latency_trouble();
         trouble.map_or_else(String::new, |trouble| format!(", NO RESULT: {trouble}"))
     }
@@ -108,7 +108,7 @@ pub(super) struct Applied {
 
 /// A system's turn in a round.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Turn {
+pub(super) struct SystemTurn {
     pub(super) system: String,
     pub(super) round: usize,
     pub(super) maximum: Option<Measured>,
@@ -121,7 +121,7 @@ pub(super) struct Turn {
     pub(super) trouble: Option<String>,
 }
 
-impl Turn {
+impl SystemTurn {
     fn good_maximum(&self) -> Option<&Measured> {
         self.maximum.as_ref().filter(|one| one.trouble().is_none())
     }
@@ -137,7 +137,7 @@ impl Turn {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Results {
     pub(super) trials: Vec<Trial>,
-    pub(super) turns: Vec<Turn>,
+    pub(super) turns: Vec<SystemTurn>,
     /// Systems without a result, with the reason.
     pub(super) failures: Vec<(String, String)>,
     /// Problems that did not end a turn.
@@ -169,13 +169,13 @@ impl Results {
     }
 
     /// Returns the system's turns, in the order of rounds.
-    pub(super) fn turns_of(&self, system: &str) -> impl Iterator<Item = &Turn> {
+    pub(super) fn turns_of(&self, system: &str) -> impl Iterator<Item = &SystemTurn> {
         self.turns.iter().filter(move |turn| turn.system == system)
     }
 
     /// Returns a figure of the system's valid rounds at full load.
     pub(super) fn at_maximum(&self, system: &str, figure: impl Fn(&Measured) -> f64) -> Spread {
-        let good = self.turns_of(system).filter_map(Turn::good_maximum);
+        let good = self.turns_of(system).filter_map(SystemTurn::good_maximum);
         Spread::of(good.map(figure).collect())
     }
 
@@ -192,21 +192,21 @@ impl Results {
 
     /// Returns our throughput divided by that of the best other system, round by round.
     pub(super) fn ratios(&self, ours: &str, others: &[String]) -> Spread {
-        self.round_by_round(ours, others, |turn| Some(turn.good_maximum()?.per_second))
+        self.ratios_by_round(ours, others, |turn| Some(turn.good_maximum()?.per_second))
     }
 
     /// Returns our 99th percentile divided by the other system's, both at half of the other
     /// system's maximum.
     pub(super) fn latency_ratios(&self, ours: &str, other: &str) -> Spread {
-        let p99 = |turn: &Turn| Some(turn.good_latency(other)?.p99_us);
-        self.round_by_round(ours, &[other.to_owned()], p99)
+        let p99 = |turn: &SystemTurn| Some(turn.good_latency(other)?.p99_us);
+        self.ratios_by_round(ours, &[other.to_owned()], p99)
     }
 
-    fn round_by_round(
+    fn ratios_by_round(
         &self,
         ours: &str,
         others: &[String],
-        figure: impl Fn(&Turn) -> Option<f64>,
+        figure: impl Fn(&SystemTurn) -> Option<f64>,
     ) -> Spread {
         let in_round = |system: &str, round| {
             let mut turns = self.turns_of(system).filter(|turn| turn.round == round);
@@ -272,7 +272,7 @@ pub(super) fn half(per_second: f64) -> u64 {
 /// Returns the number of commands that most nodes have applied in the same order: the
 /// second-highest count of three. Returns `Err` with the nodes that have the same count but
 /// different digests.
-pub(super) fn by_most(nodes: &[(u64, u64)]) -> Result<u64, String> {
+pub(super) fn majority_count(nodes: &[(u64, u64)]) -> Result<u64, String> {
     for (place, one) in nodes.iter().enumerate() {
         let differs = |other: &&(u64, u64)| other.0 == one.0 && other.1 != one.1;
         if nodes[place + 1..].iter().any(|other| differs(&other)) {
@@ -294,9 +294,14 @@ mod tests {
     const LINE: &str = "achieved_per_s=1000.5 completed=5002 acknowledged=6000 p50_us=1 p95_us=2 \
                         p99_us=3 p999_us=4 max_us=5 errors=0 lost=0 late_share=0.5";
 
-    fn turn(system: &str, round: usize, per_second: f64) -> Turn {
+    fn turn(system: &str, round: usize, per_second: f64) -> SystemTurn {
         let maximum = Measured { per_second, completed: 1, ..Measured::default() };
-        Turn { system: system.to_owned(), round, maximum: Some(maximum), ..Turn::default() }
+        SystemTurn {
+            system: system.to_owned(),
+            round,
+            maximum: Some(maximum),
+            ..SystemTurn::default()
+        }
     }
 
     fn near(found: Option<f64>, wanted: f64) {
@@ -393,10 +398,10 @@ mod tests {
     }
 
     #[test]
-    fn rate_is_what_a_majority_applied() {
-        assert_eq!(by_most(&[(10, 7), (10, 7), (4, 1)]), Ok(10));
-        assert_eq!(by_most(&[(10, 7), (5, 2), (4, 1)]), Ok(5));
-        assert!(by_most(&[(10, 7), (10, 8), (4, 1)]).is_err());
-        assert!(by_most(&[]).is_err());
+    fn what_most_applied_is_what_counts() {
+        assert_eq!(majority_count(&[(10, 7), (10, 7), (4, 1)]), Ok(10));
+        assert_eq!(majority_count(&[(10, 7), (5, 2), (4, 1)]), Ok(5));
+        assert!(majority_count(&[(10, 7), (10, 8), (4, 1)]).is_err());
+        assert!(majority_count(&[]).is_err());
     }
 }

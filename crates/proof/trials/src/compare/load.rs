@@ -33,7 +33,7 @@ pub(super) enum Offer {
 
 /// A load to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ask {
+pub(super) struct RequestedLoad {
     pub(super) offer: Offer,
     pub(super) connections: u32,
     pub(super) warmup: Duration,
@@ -49,7 +49,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(cluster: &Cluster, load: u32) -> Self {
+    fn read_now(cluster: &Cluster, load: u32) -> Self {
         Self {
             system: Usage::of_processes(&cluster.processes()),
             load: Usage::of_process(load).unwrap_or_default(),
@@ -64,7 +64,7 @@ pub(super) fn run(
     built: &Built,
     system: &System,
     cluster: &mut Cluster,
-    ask: &Ask,
+    ask: &RequestedLoad,
 ) -> Result<Measured, Failed> {
     let mut command = command(built, system, cluster, ask);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -78,14 +78,14 @@ pub(super) fn run(
     for line in lines {
         let line = line?;
         match line.split_once(' ').unwrap_or((&line, "")) {
-            ("measuring" | "measured", _) => readings.push(Reading::take(cluster, load.id())),
+            ("measuring" | "measured", _) => readings.push(Reading::read_now(cluster, load.id())),
             ("result", words) => measured = Measured::parse(words),
             ("error", why) => {
                 if let Some(measured) = &mut measured {
                     measured.first_error = Some(why.to_owned());
                 }
             }
-            ("applied", rest) => cluster.heard_applied(rest),
+            ("applied", rest) => cluster.record_applied(rest),
             _ => {}
         }
     }
@@ -93,7 +93,7 @@ pub(super) fn run(
     let mut measured =
         measured.ok_or_else(|| Failed(format!("the load gave no result: {}", said.trim())))?;
     if let [before, after] = &readings[..] {
-        fill(&mut measured, before, after);
+        fill_measured(&mut measured, before, after);
     }
     cluster.check_alive()?;
     Ok(measured)
@@ -111,7 +111,7 @@ fn spawn_with_precedence(command: &mut Command) -> io::Result<Child> {
     child
 }
 
-fn command(built: &Built, system: &System, cluster: &Cluster, ask: &Ask) -> Command {
+fn command(built: &Built, system: &System, cluster: &Cluster, ask: &RequestedLoad) -> Command {
     let program = match system.protocol {
         Protocol::Framed | Protocol::Resp => LOAD,
         Protocol::EtcdPuts => "etcd-load",
@@ -140,7 +140,7 @@ fn command(built: &Built, system: &System, cluster: &Cluster, ask: &Ask) -> Comm
     command
 }
 
-fn fill(measured: &mut Measured, before: &Reading, after: &Reading) {
+fn fill_measured(measured: &mut Measured, before: &Reading, after: &Reading) {
     let system = after.system.since(before.system).cpu_s();
     let load = after.load.since(before.load).cpu_s();
     let own = after.own.since(before.own).cpu_s();

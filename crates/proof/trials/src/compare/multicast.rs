@@ -84,7 +84,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let mut results = Results::default();
     let mut usable = Vec::new();
     for system in chosen {
-        match build::one(system, is_inside) {
+        match build::build_system(system, is_inside) {
             Ok(()) => usable.push(system),
             // The inner process reports the same reason.
             Err(Failed(why)) => {
@@ -100,7 +100,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let began = Instant::now();
     for speed in &wish.speeds {
         for receivers in &wish.receivers {
-            let _segment = Segment::lay(*speed, receivers + 1)?;
+            let _segment = Segment::create(*speed, receivers + 1)?;
             for bytes in &wish.sizes {
                 let cell =
                     Cell { megabits: speed.megabits(), receivers: *receivers, bytes: *bytes };
@@ -130,8 +130,8 @@ fn measure(wish: &Wish, speed: Lan, cell: Cell, systems: &[System], results: &mu
             );
             let before = dropped();
             let outcome = match system {
-                System::Quorate => quorate::turn(wish, speed, cell),
-                other => members::turn(wish, other, cell),
+                System::Quorate => quorate::run_turn(wish, speed, cell),
+                other => members::run_turn(wish, other, cell),
             };
             let outcome = outcome
                 .map_err(|Failed(why)| why)
@@ -188,7 +188,7 @@ struct Segment {
 }
 
 impl Segment {
-    fn lay(speed: Lan, nodes: u32) -> Result<Self, Failed> {
+    fn create(speed: Lan, nodes: u32) -> Result<Self, Failed> {
         let segment = Self { nodes };
         for node in 1..=nodes {
             ip(&format!("netns add n{node}"))?;
@@ -281,7 +281,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
 }
 
 /// Returns the folder of the built programs.
-fn made(folder: &str) -> Result<PathBuf, Failed> {
+fn built_folder(folder: &str) -> Result<PathBuf, Failed> {
     let place = shell::target().join("compare").join("multicast");
     Ok(std::path::absolute(place.join(folder))?)
 }

@@ -64,12 +64,16 @@ pub(super) fn save(
         fs::write(&path, content)?;
         eprintln!("written: {}", path.display());
     }
-    println!("{}", give(json, text, document)?);
+    println!("{}", write_json(json, text, document)?);
     Ok(())
 }
 
 /// Writes the JSON document to its file, if one was requested. Returns the text to print.
-pub(super) fn give(json: Option<&Json>, text: String, document: String) -> Result<String, Failed> {
+pub(super) fn write_json(
+    json: Option<&Json>,
+    text: String,
+    document: String,
+) -> Result<String, Failed> {
     match json {
         None => Ok(text),
         Some(Json::Printed) => Ok(document),
@@ -152,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::compare::{
-        figures::{Measured, Trial, Turn},
+        figures::{Measured, SystemTurn, Trial},
         parse,
     };
 
@@ -174,12 +178,12 @@ mod tests {
                 measured: measured(per_second, p99_us),
             });
             for round in 0..2 {
-                results.turns.push(Turn {
+                results.turns.push(SystemTurn {
                     system: system.to_owned(),
                     round,
                     maximum: Some(measured(per_second, p99_us)),
                     latencies: vec![("etcd/durable".to_owned(), 2000, measured(2000.0, p99_us))],
-                    ..Turn::default()
+                    ..SystemTurn::default()
                 });
             }
         }
@@ -211,7 +215,7 @@ mod tests {
     fn json_is_written_to_its_file_or_replaces_the_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.json");
-        let give = |json: Option<&Json>| give(json, "text".to_owned(), "{}".to_owned());
+        let give = |json: Option<&Json>| write_json(json, "text".to_owned(), "{}".to_owned());
         assert_eq!(give(None).unwrap(), "text");
         assert_eq!(give(Some(&Json::Printed)).unwrap(), "{}");
         assert_eq!(give(Some(&Json::File(path.clone()))).unwrap(), "text");

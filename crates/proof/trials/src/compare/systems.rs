@@ -279,7 +279,7 @@ impl System {
     }
 
     /// Returns whether this system is compared with `ours`.
-    pub(super) fn stands_beside(&self, ours: &Self) -> bool {
+    pub(super) fn is_compared_with(&self, ours: &Self) -> bool {
         self.class == ours.class && self.compared_with.contains(&ours.name)
     }
 }
@@ -299,7 +299,7 @@ pub(super) fn choose(names: &[String]) -> Result<Vec<&'static System>, Failed> {
     }
     let named = |system: &System| names.iter().any(|name| is_named(system, name));
     let wanted = |system: &&System| {
-        named(system) || SYSTEMS.iter().any(|peer| named(peer) && peer.stands_beside(system))
+        named(system) || SYSTEMS.iter().any(|peer| named(peer) && peer.is_compared_with(system))
     };
     Ok(SYSTEMS.iter().filter(wanted).collect())
 }
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn every_other_system_has_an_own_counterpart_and_unique_id() {
         for (place, system) in SYSTEMS.iter().enumerate() {
-            let ours = SYSTEMS.iter().filter(|ours| system.stands_beside(ours));
+            let ours = SYSTEMS.iter().filter(|ours| system.is_compared_with(ours));
             assert_eq!(system.is_ours(), ours.count() == 0, "{}", system.id());
             let rest = &SYSTEMS[place + 1..];
             assert!(rest.iter().all(|other| other.id() != system.id()));

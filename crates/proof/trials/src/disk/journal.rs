@@ -25,7 +25,7 @@ pub(crate) struct Write {
 
 /// Effect of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum PowerCutEffect {
     /// All writes are kept, as when a process is killed.
     Nothing,
     /// The first sectors of one unflushed write are kept, and no later write.
@@ -92,7 +92,7 @@ impl Journal {
     }
 
     /// Forgets the writes to a removed file.
-    pub(crate) fn forget(&mut self, file: u64) {
+    pub(crate) fn forget_file(&mut self, file: u64) {
         self.0.retain(|write| write.file != file);
     }
 
@@ -108,26 +108,26 @@ impl Journal {
     }
 
     /// Returns whether a write to a chosen file is not durable yet.
-    pub(crate) fn holds(&self, file: u64) -> bool {
+    pub(crate) fn has_pending_write(&self, file: u64) -> bool {
         self.open().any(|write| write.chosen && write.file == file)
     }
 
     /// Returns the number of writes that this kind of cut could undo.
-    pub(crate) fn candidates(&self, cut: Cut) -> usize {
+    pub(crate) fn candidates(&self, cut: PowerCutEffect) -> usize {
         self.places(cut).len()
     }
 
-    fn places(&self, cut: Cut) -> Vec<usize> {
+    fn places(&self, cut: PowerCutEffect) -> Vec<usize> {
         let takes = |write: &Write| match cut {
-            Cut::Nothing => false,
-            Cut::Torn | Cut::Reordered => write.chosen && !write.durable,
-            Cut::LostOne | Cut::LostTail => write.chosen,
+            PowerCutEffect::Nothing => false,
+            PowerCutEffect::Torn | PowerCutEffect::Reordered => write.chosen && !write.durable,
+            PowerCutEffect::LostOne | PowerCutEffect::LostTail => write.chosen,
         };
         (0..self.0.len()).filter(|at| takes(&self.0[*at])).collect()
     }
 
     /// Draws the bytes of each write that are kept.
-    fn kept(&self, cut: Cut, dice: &mut Dice) -> Vec<Range<usize>> {
+    fn surviving_ranges(&self, cut: PowerCutEffect, dice: &mut Dice) -> Vec<Range<usize>> {
         let mut kept: Vec<_> = self.0.iter().map(|write| 0..write.new.len()).collect();
         let places = self.places(cut);
         if places.is_empty() {
@@ -137,16 +137,16 @@ impl Journal {
         let at = places[first];
         let split = split(self.0[at].new.len(), dice);
         match cut {
-            Cut::Nothing => {}
-            Cut::LostOne => kept[at] = 0..0,
-            Cut::LostTail => places[first..].iter().for_each(|at| kept[*at] = 0..0),
-            Cut::Torn => {
+            PowerCutEffect::Nothing => {}
+            PowerCutEffect::LostOne => kept[at] = 0..0,
+            PowerCutEffect::LostTail => places[first..].iter().for_each(|at| kept[*at] = 0..0),
+            PowerCutEffect::Torn => {
                 places[first..].iter().for_each(|at| kept[*at] = 0..0);
                 kept[at] = 0..split;
             }
             // The sectors of a single write are also unordered.
-            Cut::Reordered if places.len() == 1 => kept[at] = split..kept[at].end,
-            Cut::Reordered => {
+            PowerCutEffect::Reordered if places.len() == 1 => kept[at] = split..kept[at].end,
+            PowerCutEffect::Reordered => {
                 let (last, older) = places.split_last().unwrap_or((&at, &[]));
                 let lost = older[first.min(older.len() - 1)];
                 for at in older {
@@ -161,13 +161,13 @@ impl Journal {
 
     /// Cuts the power. Undoes each write, opening its file by its number, and redoes the part that
     /// is kept. Returns descriptions of the lost writes.
-    pub(crate) fn cut(
+    pub(crate) fn cut_power(
         &mut self,
-        cut: Cut,
+        cut: PowerCutEffect,
         dice: &mut Dice,
         open: impl Fn(u64) -> Option<(File, String)>,
     ) -> io::Result<Vec<String>> {
-        let kept = self.kept(cut, dice);
+        let kept = self.surviving_ranges(cut, dice);
         let writes = std::mem::take(&mut self.0);
         let mut files: Vec<u64> = writes.iter().map(|write| write.file).collect();
         files.sort_unstable();
@@ -230,7 +230,7 @@ mod tests {
 
     /// Makes three consecutive writes of 1 KiB, of `a`, `b` and `c`, cuts the power and returns the
     /// remaining content.
-    fn left(cut: Cut, flushed: bool, lies: bool, seed: u64) -> (String, usize) {
+    fn left(cut: PowerCutEffect, flushed: bool, lies: bool, seed: u64) -> (String, usize) {
         let file = tempfile::tempfile().unwrap();
         let mut journal = Journal::default();
         for (at, letter) in (0..).zip([b'a', b'b', b'c']) {
@@ -244,7 +244,7 @@ mod tests {
             assert_eq!(number, FILE);
             Some((file.try_clone().unwrap(), "f".to_owned()))
         };
-        let lost = journal.cut(cut, &mut Dice::new(seed), open).unwrap();
+        let lost = journal.cut_power(cut, &mut Dice::new(seed), open).unwrap();
         let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();
         let sectors = bytes.chunks(SECTOR).map(|sector| match sector[0] {
@@ -254,7 +254,7 @@ mod tests {
         (sectors.collect(), lost.len())
     }
 
-    fn all(cut: Cut, flushed: bool, lies: bool) -> Vec<String> {
+    fn all(cut: PowerCutEffect, flushed: bool, lies: bool) -> Vec<String> {
         let mut all: Vec<_> = (1..200).map(|seed| left(cut, flushed, lies, seed).0).collect();
         all.sort();
         all.dedup();
@@ -262,27 +262,32 @@ mod tests {
     }
 
     #[test]
-    fn torn_write_keeps_its_first_sectors_and_loses_later_writes() {
-        assert_eq!(all(Cut::Torn, false, false), ["a", "aab", "aabbc"]);
+    fn a_torn_write_leaves_its_first_sectors_and_nothing_behind_it() {
+        assert_eq!(all(PowerCutEffect::Torn, false, false), ["a", "aab", "aabbc"]);
     }
 
     #[test]
-    fn reordering_loses_earlier_writes_and_keeps_later_ones() {
-        assert_eq!(all(Cut::Reordered, false, false), ["....cc", "..bbcc", "aa..cc"]);
+    fn a_reordered_write_is_lost_before_one_that_is_kept() {
+        assert_eq!(all(PowerCutEffect::Reordered, false, false), ["....cc", "..bbcc", "aa..cc"]);
     }
 
     #[test]
-    fn flushed_bytes_survive_unless_the_disk_lies() {
-        for cut in [Cut::Torn, Cut::Reordered, Cut::LostOne, Cut::LostTail] {
+    fn what_was_flushed_survives_unless_the_disk_lies() {
+        for cut in [
+            PowerCutEffect::Torn,
+            PowerCutEffect::Reordered,
+            PowerCutEffect::LostOne,
+            PowerCutEffect::LostTail,
+        ] {
             assert_eq!(all(cut, true, false), ["aabbcc"]);
         }
-        assert_eq!(all(Cut::Torn, true, true), ["aabbcc"]);
-        assert_eq!(all(Cut::LostOne, true, true), ["..bbcc", "aa..cc", "aabb"]);
-        assert_eq!(all(Cut::LostTail, true, true), ["", "aa", "aabb"]);
+        assert_eq!(all(PowerCutEffect::Torn, true, true), ["aabbcc"]);
+        assert_eq!(all(PowerCutEffect::LostOne, true, true), ["..bbcc", "aa..cc", "aabb"]);
+        assert_eq!(all(PowerCutEffect::LostTail, true, true), ["", "aa", "aabb"]);
     }
 
     #[test]
     fn a_kill_loses_nothing() {
-        assert_eq!(left(Cut::Nothing, false, false, 1), ("aabbcc".to_owned(), 0));
+        assert_eq!(left(PowerCutEffect::Nothing, false, false, 1), ("aabbcc".to_owned(), 0));
     }
 }

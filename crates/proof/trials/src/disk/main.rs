@@ -50,29 +50,31 @@ fn serve(folder: &Path, place: &Path) -> io::Result<()> {
         let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        println!("{}", obey(&mut state, &words));
+        println!("{}", execute_command(&mut state, &words));
     }
     mounted.umount_and_join()
 }
 
-fn obey(state: &mut State, words: &[&str]) -> String {
+fn execute_command(state: &mut State, words: &[&str]) -> String {
     let done = match words {
         ["arm", fault, chosen, seed] => seed
             .parse()
             .map_err(|_| "no seed".to_owned())
             .and_then(|seed| state.arm(fault, chosen, seed)),
         ["hold"] => {
-            state.hold();
+            state.withhold_replies();
             Ok(())
         }
-        ["cut"] => state.cut().map_err(|error| error.to_string()),
+        ["cut"] => state.cut_power().map_err(|error| error.to_string()),
         ["calm"] => {
-            state.calm();
+            state.stop_faults();
             Ok(())
         }
-        ["prey"] => return format!("ok {}", state.prey()),
-        ["held"] => return format!("ok {}", state.held()),
-        ["done"] => return format!("ok {}", in_short(&std::mem::take(&mut state.done))),
+        ["prey"] => return format!("ok {}", state.undoable_changes()),
+        ["held"] => return format!("ok {}", state.withheld_count()),
+        ["done"] => {
+            return format!("ok {}", summarize(&std::mem::take(&mut state.injected_faults)));
+        }
         other => Err(format!("not understood: {other:?}")),
     };
     match done {
@@ -82,7 +84,7 @@ fn obey(state: &mut State, words: &[&str]) -> String {
 }
 
 /// Joins the first three items of a list, and counts the others.
-fn in_short(done: &[String]) -> String {
+fn summarize(done: &[String]) -> String {
     const SHOWN: usize = 3;
     let first = done[..done.len().min(SHOWN)].join("; ");
     match done.len().saturating_sub(SHOWN) {

@@ -15,26 +15,26 @@ use quorate_core::dice::Dice;
 use super::files::Files;
 
 /// Inode number of a folder, and a name in it.
-type At = (u64, String);
+type NameInFolder = (u64, String);
 
 /// A file that lost its name, stored elsewhere until the change is durable.
 #[derive(Debug)]
-struct Kept {
+struct StoredFile {
     number: Option<u64>,
     path: PathBuf,
 }
 
 #[derive(Debug)]
-enum What {
-    Made(At),
-    Removed(At, Kept),
-    Renamed { from: At, to: At, replaced: Option<Kept> },
+enum NameChangeKind {
+    Made(NameInFolder),
+    Removed(NameInFolder, StoredFile),
+    Renamed { from: NameInFolder, to: NameInFolder, replaced: Option<StoredFile> },
 }
 
 /// A change that a power cut may undo.
 #[derive(Debug)]
 struct Change {
-    what: What,
+    what: NameChangeKind,
     /// Paths below the root at the time of the change.
     paths: Vec<String>,
 }
@@ -44,8 +44,10 @@ impl Change {
     /// system makes half of it durable.
     fn folders(&self) -> [u64; 2] {
         match &self.what {
-            What::Made((folder, _)) | What::Removed((folder, _), _) => [*folder; 2],
-            What::Renamed { from, to, .. } => [from.0, to.0],
+            NameChangeKind::Made((folder, _)) | NameChangeKind::Removed((folder, _), _) => {
+                [*folder; 2]
+            }
+            NameChangeKind::Renamed { from, to, .. } => [from.0, to.0],
         }
     }
 }
@@ -68,10 +70,12 @@ impl Names {
     }
 
     /// Records a new file or folder.
-    pub(crate) fn made(&mut self, files: &Files, folder: u64, name: &str) {
+    pub(crate) fn record_created(&mut self, files: &Files, folder: u64, name: &str) {
         let path = below(files, folder, name).unwrap_or_default();
-        self.changes
-            .push(Change { what: What::Made((folder, name.to_owned())), paths: vec![path] });
+        self.changes.push(Change {
+            what: NameChangeKind::Made((folder, name.to_owned())),
+            paths: vec![path],
+        });
     }
 
     /// Removes a file or an empty folder. Returns its inode number.
@@ -82,10 +86,10 @@ impl Names {
         name: &str,
     ) -> io::Result<Option<u64>> {
         let path = below(files, folder, name)?;
-        let kept = self.keep(files, &path)?;
+        let kept = self.store_file(files, &path)?;
         let number = kept.number;
         self.changes.push(Change {
-            what: What::Removed((folder, name.to_owned()), kept),
+            what: NameChangeKind::Removed((folder, name.to_owned()), kept),
             paths: vec![path],
         });
         Ok(number)
@@ -102,14 +106,14 @@ impl Names {
         let root = files.root().to_owned();
         fs::symlink_metadata(root.join(&old))?;
         let replaced = match fs::symlink_metadata(root.join(&new)) {
-            Ok(_) if old != new => Some(self.keep(files, &new)?),
+            Ok(_) if old != new => Some(self.store_file(files, &new)?),
             _ => None,
         };
         fs::rename(root.join(&old), root.join(&new))?;
         files.rename(&old, &new);
         let number = replaced.as_ref().and_then(|kept| kept.number);
         self.changes.push(Change {
-            what: What::Renamed {
+            what: NameChangeKind::Renamed {
                 from: (from.0, from.1.to_owned()),
                 to: (to.0, to.1.to_owned()),
                 replaced,
@@ -119,13 +123,13 @@ impl Names {
         Ok(number)
     }
 
-    /// Moves a file that loses its name aside, in case a power cut restores it.
-    fn keep(&mut self, files: &mut Files, name: &str) -> io::Result<Kept> {
+    /// Stores a file that loses its name.
+    fn store_file(&mut self, files: &mut Files, name: &str) -> io::Result<StoredFile> {
         self.next += 1;
         let path = self.removed.join(self.next.to_string());
         fs::rename(files.root().join(name), &path)?;
         let number = files.remove(name);
-        Ok(Kept { number, path })
+        Ok(StoredFile { number, path })
     }
 
     /// Makes all changes in a folder durable.
@@ -133,7 +137,7 @@ impl Names {
         self.changes.retain(|change| {
             let open = !change.folders().contains(&folder);
             if !open {
-                change.forget();
+                change.drop_stored();
             }
             open
         });
@@ -151,7 +155,7 @@ impl Names {
 
     /// Cuts the power. Undoes all changes of chosen names, or the last ones of each folder. The
     /// remaining changes become durable. Returns descriptions of the undone changes.
-    pub(crate) fn cut(
+    pub(crate) fn cut_power(
         &mut self,
         files: &mut Files,
         dice: &mut Dice,
@@ -178,7 +182,7 @@ impl Names {
         for (change, lost) in changes.into_iter().zip(lost).rev() {
             match lost {
                 true => said.extend(change.undo(files)?),
-                false => change.forget(),
+                false => change.drop_stored(),
             }
         }
         said.reverse();
@@ -188,13 +192,13 @@ impl Names {
 
 impl Change {
     /// Drops the stored file once the change is durable.
-    fn forget(&self) {
+    fn drop_stored(&self) {
         let kept = match &self.what {
-            What::Made(_) => None,
-            What::Removed(_, kept) => Some(kept),
-            What::Renamed { replaced, .. } => replaced.as_ref(),
+            NameChangeKind::Made(_) => None,
+            NameChangeKind::Removed(_, kept) => Some(kept),
+            NameChangeKind::Renamed { replaced, .. } => replaced.as_ref(),
         };
-        if let Some(Kept { path, .. }) = kept {
+        if let Some(StoredFile { path, .. }) = kept {
             // Files that remain are deleted with the disk.
             let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
         }
@@ -203,12 +207,12 @@ impl Change {
     /// Undoes the change; `None` if its folder no longer exists.
     fn undo(self, files: &mut Files) -> io::Result<Option<String>> {
         let root = files.root().to_owned();
-        let there = |files: &Files, (folder, name): &At| {
+        let there = |files: &Files, (folder, name): &NameInFolder| {
             let path = below(files, *folder, name).ok();
             path.filter(|path| root.join(path).symlink_metadata().is_ok())
         };
         match self.what {
-            What::Made(at) => {
+            NameChangeKind::Made(at) => {
                 let Some(path) = there(files, &at) else {
                     return Ok(None);
                 };
@@ -220,14 +224,14 @@ impl Change {
                 files.remove(&path);
                 Ok(Some(format!("{path} was not made")))
             }
-            What::Removed((folder, name), kept) => {
+            NameChangeKind::Removed((folder, name), kept) => {
                 let Ok(path) = below(files, folder, &name) else {
                     return Ok(None);
                 };
                 kept.put_back(files, &path)?;
                 Ok(Some(format!("{path} was not removed")))
             }
-            What::Renamed { from, to, replaced } => {
+            NameChangeKind::Renamed { from, to, replaced } => {
                 let (Some(new), Ok(old)) = (there(files, &to), below(files, from.0, &from.1))
                 else {
                     return Ok(None);
@@ -243,7 +247,7 @@ impl Change {
     }
 }
 
-impl Kept {
+impl StoredFile {
     fn put_back(self, files: &mut Files, name: &str) -> io::Result<()> {
         fs::rename(self.path, files.root().join(name))?;
         if let Some(number) = self.number {
@@ -288,7 +292,7 @@ mod tests {
         fn make(&mut self, name: &str) {
             fs::write(self.files.root().join(name), name).unwrap();
             self.files.number(name);
-            self.names.made(&self.files, ROOT, name);
+            self.names.record_created(&self.files, ROOT, name);
         }
 
         fn rename(&mut self, from: &str, to: &str) {
@@ -299,7 +303,7 @@ mod tests {
         /// name wrote.
         fn cut(mut self, seed: u64) -> String {
             let mut dice = Dice::new(seed);
-            self.names.cut(&mut self.files, &mut dice, |path| path != "other").unwrap();
+            self.names.cut_power(&mut self.files, &mut dice, |path| path != "other").unwrap();
             let left = fs::read_dir(self.files.root()).unwrap();
             let mut left: Vec<String> = left
                 .map(|entry| {
@@ -358,9 +362,9 @@ mod tests {
             let mut stage = Stage::new(&["file"]);
             fs::create_dir(stage.files.root().join("folder")).unwrap();
             let folder = stage.files.number("folder");
-            stage.names.made(&stage.files, ROOT, "folder");
+            stage.names.record_created(&stage.files, ROOT, "folder");
             fs::write(stage.files.root().join("folder/within"), "x").unwrap();
-            stage.names.made(&stage.files, folder, "within");
+            stage.names.record_created(&stage.files, folder, "within");
             stage.names.flush(folder);
             stage
         };

@@ -48,7 +48,7 @@ impl Sizes {
 
     /// Cuts the power. Files return to their durable sizes, unless later writes have changed the
     /// size. Returns descriptions of the undone changes. No file may be open.
-    pub(crate) fn cut(
+    pub(crate) fn cut_power(
         &mut self,
         chosen: impl Fn(u64) -> bool,
         open: impl Fn(u64) -> Option<(File, String)>,
@@ -90,7 +90,7 @@ mod tests {
             }
             let open = |_| Some((file.try_clone().unwrap(), "f".to_owned()));
             assert_eq!(sizes.candidates(|_| true), if flushed { 0 } else { 2 });
-            let said = sizes.cut(|_| true, open).unwrap();
+            let said = sizes.cut_power(|_| true, open).unwrap();
             let mut bytes = [0; 12];
             let left = file.read_at(&mut bytes, 0).unwrap();
             let wanted: (&[u8], usize) = match flushed {

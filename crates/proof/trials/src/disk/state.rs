@@ -11,7 +11,7 @@ use quorate_core::dice::Dice;
 
 use super::{
     files::Files,
-    journal::{Cut, Journal},
+    journal::{Journal, PowerCutEffect},
     names::Names,
     sizes::Sizes,
 };
@@ -22,7 +22,7 @@ const BLOCK: u64 = 4096;
 const LOCK: &str = "lock";
 
 /// Requests whose replies are withheld until the power cut.
-enum Held {
+enum WithheldRequests {
     Write { file: u64, offset: u64, bytes: Vec<u8>, reply: ReplyWrite },
     Flush(ReplyEmpty),
 }
@@ -36,19 +36,19 @@ pub(crate) struct State {
     /// Prefixes of the names of files that faults apply to.
     chosen: Vec<String>,
     /// Effect of the next power cut on writes.
-    cut: Cut,
+    cut: PowerCutEffect,
     /// Set if the next power cut also undoes names and sizes.
-    forgets: bool,
+    cut_undoes_names: bool,
     /// Set if flushes are acknowledged but not done.
-    lies: bool,
+    fakes_flushes: bool,
     /// Number of writes to misdirect.
-    astray: u32,
+    writes_to_misdirect: u32,
     /// Set while writes to the chosen files stay unanswered.
-    holds: bool,
-    held: Vec<Held>,
+    withholds_replies: bool,
+    withheld: Vec<WithheldRequests>,
     dice: Dice,
     /// Descriptions of the injected faults.
-    pub(crate) done: Vec<String>,
+    pub(crate) injected_faults: Vec<String>,
 }
 
 impl State {
@@ -59,40 +59,40 @@ impl State {
             names: Names::new(root)?,
             sizes: Sizes::default(),
             chosen: Vec::new(),
-            cut: Cut::Nothing,
-            forgets: false,
-            lies: false,
-            astray: 0,
-            holds: false,
-            held: Vec::new(),
+            cut: PowerCutEffect::Nothing,
+            cut_undoes_names: false,
+            fakes_flushes: false,
+            writes_to_misdirect: 0,
+            withholds_replies: false,
+            withheld: Vec::new(),
             dice: Dice::new(1),
-            done: Vec::new(),
+            injected_faults: Vec::new(),
         })
     }
 
     /// Starts injecting this fault.
     pub(crate) fn arm(&mut self, fault: &str, chosen: &str, seed: u64) -> Result<(), String> {
         let (cut, lies, astray) = match fault {
-            "torn" => (Cut::Torn, false, 0),
-            "reordered" => (Cut::Reordered, false, 0),
-            "lost-one" => (Cut::LostOne, true, 0),
-            "lost-tail" => (Cut::LostTail, true, 0),
-            "misdirected" => (Cut::Nothing, false, 1),
-            "lost-names" => (Cut::Nothing, false, 0),
+            "torn" => (PowerCutEffect::Torn, false, 0),
+            "reordered" => (PowerCutEffect::Reordered, false, 0),
+            "lost-one" => (PowerCutEffect::LostOne, true, 0),
+            "lost-tail" => (PowerCutEffect::LostTail, true, 0),
+            "misdirected" => (PowerCutEffect::Nothing, false, 1),
+            "lost-names" => (PowerCutEffect::Nothing, false, 0),
             other => return Err(format!("no such fault: {other}")),
         };
         self.chosen = chosen.split(',').map(str::to_owned).collect();
-        (self.cut, self.lies, self.astray) = (cut, lies, astray);
-        self.forgets = fault == "lost-names";
+        (self.cut, self.fakes_flushes, self.writes_to_misdirect) = (cut, lies, astray);
+        self.cut_undoes_names = fault == "lost-names";
         self.dice = Dice::new(seed);
         Ok(())
     }
 
-    /// Returns the total number of changes that a power cut could undo and faults already injected.
-    pub(crate) fn prey(&self) -> usize {
-        let held = self.held.iter();
-        let held = held.filter(|held| matches!(held, Held::Write { .. }));
-        let names = match self.forgets {
+    /// Returns the number of changes that a power cut could undo, and of faults already injected.
+    pub(crate) fn undoable_changes(&self) -> usize {
+        let held = self.withheld.iter();
+        let held = held.filter(|held| matches!(held, WithheldRequests::Write { .. }));
+        let names = match self.cut_undoes_names {
             true => {
                 let sizes = self.sizes.candidates(|file| self.is_chosen(file));
                 let names = self.names.candidates(None, |name| self.chooses(name));
@@ -100,56 +100,57 @@ impl State {
             }
             false => 0,
         };
-        self.journal.candidates(self.cut) + names + held.count() + self.done.len()
+        self.journal.candidates(self.cut) + names + held.count() + self.injected_faults.len()
     }
 
     /// Returns the number of requests waiting for a reply.
-    pub(crate) fn held(&self) -> usize {
-        self.held.len()
+    pub(crate) fn withheld_count(&self) -> usize {
+        self.withheld.len()
     }
 
     /// Begins a power failure. From then on, writes and flushes of the chosen files stay unanswered
     /// or, if names are to be lost, flushes of their folders.
-    pub(crate) fn hold(&mut self) {
-        self.holds = true;
+    pub(crate) fn withhold_replies(&mut self) {
+        self.withholds_replies = true;
     }
 
     /// Completes the power cut. Injects no further faults.
-    pub(crate) fn cut(&mut self) -> io::Result<()> {
-        for held in std::mem::take(&mut self.held) {
+    pub(crate) fn cut_power(&mut self) -> io::Result<()> {
+        for held in std::mem::take(&mut self.withheld) {
             match held {
-                Held::Write { file, offset, bytes, reply } => {
+                WithheldRequests::Write { file, offset, bytes, reply } => {
                     if let Some((open, _)) = self.files.open_number(file) {
                         self.journal.write(&open, file, offset, &bytes, true)?;
                     }
                     reply.error(Errno::EIO);
                 }
-                Held::Flush(reply) => reply.error(Errno::EIO),
+                WithheldRequests::Flush(reply) => reply.error(Errno::EIO),
             }
         }
         let files = &self.files;
         let lost =
-            self.journal.cut(self.cut, &mut self.dice, |number| files.open_number(number))?;
-        self.done.extend(lost);
-        if self.forgets {
+            self.journal.cut_power(self.cut, &mut self.dice, |number| files.open_number(number))?;
+        self.injected_faults.extend(lost);
+        if self.cut_undoes_names {
             let chosen = |file| {
                 let name = files.name(file);
                 name.is_some_and(|name| chooses(&self.chosen, &name))
             };
-            let lost = self.sizes.cut(chosen, |number| files.open_number(number))?;
-            self.done.extend(lost);
+            let lost = self.sizes.cut_power(chosen, |number| files.open_number(number))?;
+            self.injected_faults.extend(lost);
             let chosen = |name: &str| chooses(&self.chosen, name);
-            let lost = self.names.cut(&mut self.files, &mut self.dice, chosen)?;
-            self.done.extend(lost);
+            let lost = self.names.cut_power(&mut self.files, &mut self.dice, chosen)?;
+            self.injected_faults.extend(lost);
         }
-        self.calm();
+        self.stop_faults();
         Ok(())
     }
 
     /// Stops injecting faults.
-    pub(crate) fn calm(&mut self) {
-        (self.cut, self.lies, self.astray) = (Cut::Nothing, false, 0);
-        (self.forgets, self.holds) = (false, false);
+    pub(crate) fn stop_faults(&mut self) {
+        (self.cut, self.fakes_flushes, self.writes_to_misdirect) =
+            (PowerCutEffect::Nothing, false, 0);
+        (self.cut_undoes_names, self.withholds_replies) = (false, false);
         self.journal.forget_durable();
     }
 
@@ -173,11 +174,11 @@ impl State {
     ) {
         // Zeros only preallocate free space.
         let chosen = self.is_chosen(file) && bytes.iter().any(|byte| *byte != 0);
-        if chosen && self.holds && !self.forgets {
+        if chosen && self.withholds_replies && !self.cut_undoes_names {
             let bytes = bytes.to_vec();
-            return self.held.push(Held::Write { file, offset, bytes, reply });
+            return self.withheld.push(WithheldRequests::Write { file, offset, bytes, reply });
         }
-        let written = match chosen && self.astray > 0 && !bytes.is_empty() {
+        let written = match chosen && self.writes_to_misdirect > 0 && !bytes.is_empty() {
             true => self.write_astray(open, file, offset, bytes),
             false => self.write_well(open, file, offset, bytes, chosen, durable),
         };
@@ -198,7 +199,7 @@ impl State {
     ) -> io::Result<()> {
         self.journal.write(open, file, offset, bytes, chosen)?;
         if durable {
-            self.journal.last_is_durable(self.lies);
+            self.journal.last_is_durable(self.fakes_flushes);
             self.sizes.flush(file);
         }
         Ok(())
@@ -228,15 +229,17 @@ impl State {
             }
             (_, sibling) => sibling.map(|sibling| (sibling, offset)),
         };
-        self.astray -= 1;
+        self.writes_to_misdirect -= 1;
         let bytes_len = bytes.len();
         let Some((to, at)) = elsewhere else {
-            self.done.push(format!("{name} at {offset}: {bytes_len} bytes went nowhere"));
+            self.injected_faults
+                .push(format!("{name} at {offset}: {bytes_len} bytes went nowhere"));
             return Ok(());
         };
         let target = File::options().write(true).open(self.files.root().join(&to))?;
         std::os::unix::fs::FileExt::write_all_at(&target, bytes, at)?;
-        self.done.push(format!("{name} at {offset}: {bytes_len} bytes went to {to} at {at}"));
+        self.injected_faults
+            .push(format!("{name} at {offset}: {bytes_len} bytes went to {to} at {at}"));
         Ok(())
     }
 
@@ -263,12 +266,12 @@ impl State {
     }
 
     pub(crate) fn flush(&mut self, file: u64, reply: ReplyEmpty) {
-        let waits = |held: &Held| matches!(held, Held::Write { file: of, .. } if *of == file);
-        let in_flight = self.held.iter().any(waits) || self.journal.holds(file);
-        if self.holds && !self.forgets && in_flight {
-            return self.held.push(Held::Flush(reply));
+        let waits = |held: &WithheldRequests| matches!(held, WithheldRequests::Write { file: of, .. } if *of == file);
+        let in_flight = self.withheld.iter().any(waits) || self.journal.has_pending_write(file);
+        if self.withholds_replies && !self.cut_undoes_names && in_flight {
+            return self.withheld.push(WithheldRequests::Flush(reply));
         }
-        self.journal.flush(file, self.lies);
+        self.journal.flush(file, self.fakes_flushes);
         self.sizes.flush(file);
         reply.ok();
     }
@@ -276,8 +279,11 @@ impl State {
     /// Handles the flush of a folder's names.
     pub(crate) fn flush_names(&mut self, folder: u64, reply: ReplyEmpty) {
         let chosen = |name: &str| self.chooses(name);
-        if self.holds && self.forgets && self.names.candidates(Some(folder), chosen) > 0 {
-            return self.held.push(Held::Flush(reply));
+        if self.withholds_replies
+            && self.cut_undoes_names
+            && self.names.candidates(Some(folder), chosen) > 0
+        {
+            return self.withheld.push(WithheldRequests::Flush(reply));
         }
         self.names.flush(folder);
         reply.ok();

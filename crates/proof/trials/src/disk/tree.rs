@@ -70,7 +70,7 @@ impl Tree {
         let name = name.to_string_lossy();
         let removed = state.names.remove(&mut state.files, folder.0, &name)?;
         if let Some(number) = removed {
-            state.journal.forget(number);
+            state.journal.forget_file(number);
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Tree {
         let path = state.files.child(folder.0, name)?;
         let full = state.files.root().join(&path);
         fs::DirBuilder::new().mode(mode).create(full)?;
-        state.names.made(&state.files, folder.0, &name.to_string_lossy());
+        state.names.record_created(&state.files, folder.0, &name.to_string_lossy());
         let number = state.files.number(&path);
         state.files.about(number)
     }
@@ -120,7 +120,7 @@ impl Tree {
         let new = fs::symlink_metadata(&full).is_err();
         let file = open.open(full)?;
         if new {
-            state.names.made(&state.files, folder.0, &name.to_string_lossy());
+            state.names.record_created(&state.files, folder.0, &name.to_string_lossy());
         }
         let number = state.files.number(&path);
         let handle = state.files.opened(number, file);
@@ -140,7 +140,7 @@ impl Tree {
         let (old, new) = (from.1.to_string_lossy(), to.1.to_string_lossy());
         let replaced = state.names.rename(&mut state.files, (from.0.0, &old), (to.0.0, &new))?;
         if let Some(replaced) = replaced {
-            state.journal.forget(replaced);
+            state.journal.forget_file(replaced);
         }
         Ok(())
     }

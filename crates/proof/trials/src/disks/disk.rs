@@ -34,34 +34,34 @@ impl Disk {
         let (words, answers) = (process.stdin.take(), process.stdout.take());
         let answers = answers.ok_or_else(|| io::Error::other("the disk has no answers"))?;
         let mut disk = Self { process, words, answers: BufReader::new(answers), folder };
-        match disk.answer()?.as_str() {
+        match disk.read_answer()?.as_str() {
             "mounted" => Ok(disk),
             other => Err(io::Error::other(format!("the disk said {other}"))),
         }
     }
 
     /// Returns the mounted folder, for use by a node.
-    pub(super) fn place(&self) -> PathBuf {
+    pub(super) fn mount_point(&self) -> PathBuf {
         self.folder.path().join("place")
     }
 
     /// Returns the folder with the underlying files.
-    pub(super) fn under(&self) -> PathBuf {
+    pub(super) fn underlying_folder(&self) -> PathBuf {
         self.folder.path().join("under")
     }
 
-    fn answer(&mut self) -> io::Result<String> {
+    fn read_answer(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         Ok(line.trim_end().to_owned())
     }
 
     /// Sends a command and returns the reply.
-    pub(super) fn tell(&mut self, words: &str) -> io::Result<String> {
+    pub(super) fn send_command(&mut self, words: &str) -> io::Result<String> {
         if let Some(to) = &mut self.words {
             writeln!(to, "{words}")?;
         }
-        let answer = self.answer()?;
+        let answer = self.read_answer()?;
         match answer.strip_prefix("ok") {
             Some(rest) => Ok(rest.trim().to_owned()),
             None => Err(io::Error::other(format!("the disk, {words}: {answer}"))),
@@ -69,20 +69,20 @@ impl Disk {
     }
 
     /// Returns the number of changes that a power cut could undo, and of faults already injected.
-    pub(super) fn prey(&mut self) -> io::Result<usize> {
-        self.tell("prey")?.parse().map_err(io::Error::other)
+    pub(super) fn undoable_changes(&mut self) -> io::Result<usize> {
+        self.send_command("prey")?.parse().map_err(io::Error::other)
     }
 
     /// Returns the number of writes and flushes that stay unanswered.
-    pub(super) fn held(&mut self) -> io::Result<usize> {
-        self.tell("held")?.parse().map_err(io::Error::other)
+    pub(super) fn withheld_count(&mut self) -> io::Result<usize> {
+        self.send_command("held")?.parse().map_err(io::Error::other)
     }
 }
 
 impl Drop for Disk {
     /// Unmounts even if a process still has a file open or the disk's process no longer responds.
     fn drop(&mut self) {
-        let _ = unmount(self.place(), UnmountFlags::DETACH);
+        let _ = unmount(self.mount_point(), UnmountFlags::DETACH);
         drop(self.words.take());
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -23,12 +23,12 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    By, Fault, Kind, UNMET,
+    Fault, Kind, UNMET, WriteTrigger,
     disk::{Disk, files},
 };
 use crate::{
     cluster::{
-        check::{Checker, Verdict, evidence},
+        check::{Checker, Verdict, create_evidence_folder},
         round::{final_reads, nothing_lost},
     },
     nodes,
@@ -89,7 +89,7 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Returns whether the fault occurred.
-    pub(super) fn met(&self) -> bool {
+    pub(super) fn has_occurred(&self) -> bool {
         !self.done.is_empty()
     }
 }
@@ -124,7 +124,7 @@ impl Clients {
         self.load.as_ref().map(Load::known)
     }
 
-    fn go_on(&mut self) -> Result<(), Failed> {
+    fn check_progress(&mut self) -> Result<(), Failed> {
         let (known, written) = (self.known(), self.keys.acknowledged());
         nodes::wait_for("clients to go on", || {
             let more = known.is_none_or(|known| self.known() >= Some(known + OPERATIONS));
@@ -141,7 +141,7 @@ struct Snapshots(Vec<Child>);
 
 impl Snapshots {
     /// Requests a snapshot from every node, unless an earlier request is still pending.
-    fn ask(&mut self, nodes: &Nodes) -> io::Result<()> {
+    fn request_all(&mut self, nodes: &Nodes) -> io::Result<()> {
         let owed = |child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_none());
         if self.0.iter_mut().any(owed) {
             return Ok(());
@@ -175,7 +175,7 @@ impl Row {
     }
 
     /// Runs three nodes, one of them on a failing disk, and compares all data.
-    pub(super) fn play(&self, checker: Option<&Checker>) -> Result<Outcome, Failed> {
+    pub(super) fn run_trial(&self, checker: Option<&Checker>) -> Result<Outcome, Failed> {
         let mut dice = Dice::new(self.seed);
         let mut disk = Disk::mount()?;
         let victim = 2 + u32::from(dice.chance(1, 2));
@@ -183,22 +183,26 @@ impl Row {
         let durable = ["--durability", "durable"];
         let flags = [&durable, &SMALL[..], self.kind.flags].concat();
         let mut specs = process::cluster(&nodes::program(), nodes.folder(), NODES, &flags)?;
-        specs[victim as usize - 1].data = disk.place();
+        specs[victim as usize - 1].data = disk.mount_point();
         let mut lanes = Vec::new();
         let played = nodes.start(specs).map_err(Failed::from).and_then(|()| {
             self.under_load(&mut nodes, victim, &mut disk, &mut dice, &mut lanes, checker)
         });
         played.map_err(|Failed(why)| {
-            let place =
-                evidence(&format!("disks-{}-{}-{}", self.kind.name, self.fault.name(), self.seed));
-            let done = disk.tell("done").unwrap_or_default();
+            let place = create_evidence_folder(&format!(
+                "disks-{}-{}-{}",
+                self.kind.name,
+                self.fault.name(),
+                self.seed
+            ));
+            let done = disk.send_command("done").unwrap_or_default();
             match place {
                 Ok(place) => {
                     let _ = stream_load::save(&lanes, &place);
                     // Copy the node's folder before the disk is removed.
                     let _ = Command::new("cp")
                         .arg("-R")
-                        .arg(disk.under())
+                        .arg(disk.underlying_folder())
                         .arg(place.join("disk"))
                         .status();
                     let mut kept = std::mem::replace(
@@ -218,10 +222,10 @@ impl Row {
         })
     }
 
-    fn arm(&self, disk: &mut Disk, dice: &mut Dice) -> Result<(), Failed> {
+    fn start_fault(&self, disk: &mut Disk, dice: &mut Dice) -> Result<(), Failed> {
         let (fault, files) = (self.fault.name(), self.kind.files);
         let word = dice.word();
-        disk.tell(&format!("arm {fault} {files} {word}"))?;
+        disk.send_command(&format!("arm {fault} {files} {word}"))?;
         Ok(())
     }
 
@@ -237,14 +241,14 @@ impl Row {
         nodes.wait_until_all_serve()?;
         let mut clients = Clients::start(nodes, self.seed)?;
         *lanes = clients.lanes();
-        clients.go_on()?;
+        clients.check_progress()?;
         let before = nodes.log(victim).len();
         let mut found = Vec::new();
         let mut flipped = None;
         match self.fault {
             Fault::Flip => {
-                let under = disk.under();
-                self.until(nodes, victim, &mut clients, &mut || {
+                let under = disk.underlying_folder();
+                self.write_until(nodes, victim, &mut clients, &mut || {
                     Ok(!files(&under, self.kind.files)?.is_empty())
                 })?;
                 flipped = Some(flip(disk, self.kind.files, dice)?);
@@ -255,38 +259,44 @@ impl Row {
                 let _ = nodes.kill(&[victim]);
             }
             Fault::Misdirected => {
-                self.arm(disk, dice)?;
-                self.until(nodes, victim, &mut clients, &mut || Ok(disk.prey()? > 0))?;
+                self.start_fault(disk, dice)?;
+                self.write_until(nodes, victim, &mut clients, &mut || {
+                    Ok(disk.undoable_changes()? > 0)
+                })?;
                 found.extend(scrub(nodes, victim)?);
-                disk.tell("calm")?;
+                disk.send_command("calm")?;
                 nodes.kill(&[victim])?;
             }
             Fault::Torn | Fault::Reordered | Fault::LostNames => {
-                self.arm(disk, dice)?;
-                disk.tell("hold")?;
-                self.until(nodes, victim, &mut clients, &mut || Ok(disk.prey()? > 0))?;
+                self.start_fault(disk, dice)?;
+                disk.send_command("hold")?;
+                self.write_until(nodes, victim, &mut clients, &mut || {
+                    Ok(disk.undoable_changes()? > 0)
+                })?;
                 // Names may be lost without ever being flushed.
                 let _ = wait::at_most(HELD, "a write to wait for the disk", || {
-                    disk.held().is_ok_and(|held| held > 1).then_some(())
+                    disk.withheld_count().is_ok_and(|held| held > 1).then_some(())
                 });
-                self.cut(nodes, victim, disk)?;
+                self.cut_power(nodes, victim, disk)?;
             }
             Fault::LostOne | Fault::LostTail => {
-                self.arm(disk, dice)?;
-                self.until(nodes, victim, &mut clients, &mut || Ok(disk.prey()? > 0))?;
-                clients.go_on()?;
-                self.cut(nodes, victim, disk)?;
+                self.start_fault(disk, dice)?;
+                self.write_until(nodes, victim, &mut clients, &mut || {
+                    Ok(disk.undoable_changes()? > 0)
+                })?;
+                clients.check_progress()?;
+                self.cut_power(nodes, victim, disk)?;
             }
         }
         let done = match flipped {
             Some(done) => done,
-            None => disk.tell("done")?,
+            None => disk.send_command("done")?,
         };
         self.restarted(nodes, victim, done, before, found, clients, checker)
     }
 
     /// Makes a node write files of this kind until the condition is met or [`PREY`] has passed.
-    fn until(
+    fn write_until(
         &self,
         nodes: &mut Nodes,
         victim: u32,
@@ -297,10 +307,10 @@ impl Row {
         let mut snapshots = Snapshots::default();
         let mut joined = false;
         while !met()? && from.elapsed() < PREY {
-            match self.kind.by {
-                By::Load => {}
-                By::Snapshots => snapshots.ask(nodes)?,
-                By::Restart if self.fault.is_honest() => {
+            match self.kind.trigger {
+                WriteTrigger::Load => {}
+                WriteTrigger::Snapshots => snapshots.request_all(nodes)?,
+                WriteTrigger::Restart if self.fault.is_honest() => {
                     nodes.kill(&[victim])?;
                     // The node does not become ready, since its disk does not reply.
                     nodes.respawn(victim)?;
@@ -308,29 +318,29 @@ impl Row {
                         met().unwrap_or(true).then_some(())
                     })?;
                 }
-                By::Restart => {
+                WriteTrigger::Restart => {
                     nodes.kill(&[victim])?;
                     nodes.restart(&[victim])?;
                     nodes.wait_until_all_serve()?;
                 }
-                By::Newcomer if joined => {}
-                By::Newcomer => {
+                WriteTrigger::Newcomer if joined => {}
+                WriteTrigger::Newcomer => {
                     let newcomers = replace::newcomers(nodes, &nodes::program(), 1, &SMALL)?;
                     replace::learners(nodes, newcomers)?;
                     joined = true;
                 }
             }
-            clients.go_on()?;
+            clients.check_progress()?;
         }
         Ok(())
     }
 
     /// Cuts the power of a node's machine.
-    fn cut(&self, nodes: &mut Nodes, victim: u32, disk: &mut Disk) -> Result<(), Failed> {
-        disk.tell("hold")?;
+    fn cut_power(&self, nodes: &mut Nodes, victim: u32, disk: &mut Disk) -> Result<(), Failed> {
+        disk.send_command("hold")?;
         // The process exits once the disk replies, and does nothing more.
         nodes.node(victim)?.signal(Signal::KILL)?;
-        disk.tell("cut")?;
+        disk.send_command("cut")?;
         Ok(nodes.kill(&[victim])?)
     }
 
@@ -356,7 +366,7 @@ impl Row {
             nodes.leave(victim);
         }
         nodes.wait_until_all_serve()?;
-        clients.go_on()?;
+        clients.check_progress()?;
         if refused.is_none() {
             found.extend(scrub(nodes, victim)?);
         }
@@ -380,7 +390,7 @@ impl Row {
         // [lie-4] The other nodes were running and had received the lost data: clients got replies
         // since.
         let lost_end = self.kind.name == "log" && self.fault == Fault::LostTail;
-        if lost_end && outcome.met() && refused.is_none() && !learns {
+        if lost_end && outcome.has_occurred() && refused.is_none() && !learns {
             return Err(Failed(format!(
                 "it lost the end of its log, and goes on: {}",
                 outcome.done
@@ -422,7 +432,7 @@ impl Row {
             false => stream_load::compare(&lanes, &nodes.stream_addresses())?.bytes,
         };
         if let Some(checker) = checker.filter(|_| !operations.is_empty()) {
-            let (verdict, text) = checker.judge(&operations, nodes.folder())?;
+            let (verdict, text) = checker.check_history(&operations, nodes.folder())?;
             if verdict != Verdict::Linearizable {
                 return Err(Failed(format!("{verdict:?}: {text}")));
             }
@@ -469,7 +479,7 @@ fn fates(found: &[(String, String)]) -> String {
 
 /// Flips a bit of a nonzero byte in a file of kind `kind` that is in use.
 fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
-    let root = disk.under();
+    let root = disk.underlying_folder();
     let mut names = in_use(files(&root, kind)?);
     dice.shuffle(&mut names);
     for name in names {

@@ -30,7 +30,7 @@ pub(crate) fn run() -> Result<(), Failed> {
     let theirs = source.join(PACKAGE).join("testserver/test_server.go");
     fs::copy(root().join("tools/kubernetes/test_server.go"), theirs)?;
     let tests = folder.join("tests");
-    let mut command = go.within(&source);
+    let mut command = go.go_command_in(&source);
     command.args(["test", "-c", "-o"]).arg(&tests);
     read(command.arg(format!("./{PACKAGE}")))?;
     shell::build_programs()?;

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{
     go::{Go, NO_GO},
     shell::{self, Failed, read, root, skip},
-    suite::{known::Known, outcome::Unit, table},
+    suite::{known::Expectations, outcome::Unit, table},
 };
 
 const MODULE: &str = "go.etcd.io/etcd/tests/v3@v3.6.16";
@@ -33,7 +33,7 @@ const SECONDS_MAX: &str = "300";
 
 /// Runs the named units, or all of them.
 pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
-    let known = Known::read(LIST)?;
+    let known = Expectations::read(LIST)?;
     let units = known.units_of(asked)?;
     let Some(go) = Go::find() else {
         return skip("etcd tests", NO_GO);
@@ -59,19 +59,19 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
         judged.push(unit);
     }
     println!("what the tests said is in {}", folder.display());
-    table::judge(&judged, LIST, &known)
+    table::print_verdict(&judged, LIST, &known)
 }
 
 /// Builds a copy of the module that uses our clusters, its tests and etcd's tools.
 fn built(go: &Go, folder: &Path) -> Result<PathBuf, Failed> {
     let source = super::module(go, MODULE, folder)?;
     let here = |words: &[&str]| {
-        let mut command = go.within(&source);
+        let mut command = go.go_command_in(&source);
         read(command.env("GOFLAGS", "-mod=mod").args(words)).map(drop)
     };
     // The module names its neighbours by their relative paths in etcd's tree.
     let list = fs::read_to_string(source.join("go.mod"))?;
-    fs::write(source.join("go.mod"), alone(&list))?;
+    fs::write(source.join("go.mod"), without_local_modules(&list))?;
     let ready = source.join(READY_IN);
     let text = fs::read_to_string(&ready)?;
     fs::write(ready, text.replace(READY[0], READY[1]))?;
@@ -90,7 +90,7 @@ fn built(go: &Go, folder: &Path) -> Result<PathBuf, Failed> {
 }
 
 /// Removes the relative paths of other modules, and the Go version to fetch, from a `go.mod`.
-fn alone(list: &str) -> String {
+fn without_local_modules(list: &str) -> String {
     let mut kept = Vec::new();
     let mut within = false;
     for line in list.lines() {
@@ -109,7 +109,7 @@ fn unit(
     package: &Path,
     tests: &Path,
     mut log: &fs::File,
-    known: &Known,
+    known: &Expectations,
 ) -> Result<Unit, Failed> {
     let here = || {
         let mut command = Command::new("timeout");
@@ -192,13 +192,13 @@ fn outcomes(text: &str) -> Vec<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{alone, outcomes};
+    use super::{outcomes, without_local_modules};
 
     #[test]
     fn module_file_has_no_replacements_or_toolchain() {
         let list = "module a\n\ngo 1.26.0\n\ntoolchain go1.26.1\n\nreplace (\n\tb => ../b\n)\n\nrequire (\n\tb v1\n)\n";
         let expected = "module a\n\ngo 1.26.0\n\n\n\nrequire (\n\tb v1\n)\n";
-        assert_eq!(alone(list), expected);
+        assert_eq!(without_local_modules(list), expected);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::LAYOUT;
 use crate::{
-    browser::{Browser, Looks},
+    browser::{Appearance, Browser},
     shell::Failed,
 };
 
@@ -129,7 +129,7 @@ impl Page {
     }
 
     fn look(&mut self, width: u32, height: u32, dark: bool) -> Result<(), Failed> {
-        self.browser.look(Looks { width, height, dark })
+        self.browser.set_appearance(Appearance { width, height, dark })
     }
 
     fn wait_status(&mut self, words: &str) -> Result<(), Failed> {

@@ -6,7 +6,7 @@ use quorate_testbed::process::command;
 
 use super::{LAYOUT, cluster::SIZES};
 use crate::{
-    browser::{Browser, Looks},
+    browser::{Appearance, Browser},
     shell::Failed,
 };
 
@@ -42,7 +42,7 @@ fn try_all(browser: &mut Browser, pictures: &Path) -> Result<(), Failed> {
         "document.querySelectorAll('#lines li').length > 40 && document.querySelectorAll('#stage .node[data-is=leader]').length === 1",
     )?;
     layout(browser, pictures, "begin")?;
-    browser.look(Looks { width: 1024, height: 768, dark: false })?;
+    browser.set_appearance(Appearance { width: 1024, height: 768, dark: false })?;
     // Step by keyboard.
     for (key, at) in [("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)] {
         browser.key(key)?;
@@ -80,7 +80,7 @@ fn try_all(browser: &mut Browser, pictures: &Path) -> Result<(), Failed> {
 fn layout(browser: &mut Browser, pictures: &Path, when: &str) -> Result<(), Failed> {
     for (name, width, height) in SIZES {
         for (scheme, dark) in [("light", false), ("dark", true)] {
-            browser.look(Looks { width, height, dark })?;
+            browser.set_appearance(Appearance { width, height, dark })?;
             let faults = browser.eval(LAYOUT)?;
             if faults.as_array().is_none_or(|faults| !faults.is_empty()) {
                 return Err(Failed(format!("{when}, {name}, {scheme}: {faults:#}")));

@@ -53,7 +53,7 @@ impl Clocks {
     }
 
     /// Prepares a node, before its start, for clock jumps.
-    pub(super) fn under(&self, spec: &mut Spec) -> io::Result<()> {
+    pub(super) fn prepare_node(&self, spec: &mut Spec) -> io::Result<()> {
         let file = spec.stderr.with_extension("clock");
         fs::write(&file, 0_i64.to_ne_bytes())?;
         let variables = [("LD_PRELOAD", &self.library), (FILE, &file)];
@@ -67,14 +67,14 @@ impl Clocks {
 
 /// The clock that is currently wrong, if any. At most one clock is wrong at a time.
 #[derive(Default)]
-pub(super) struct Wrong {
+pub(super) struct WrongClock {
     node: Option<u32>,
 }
 
-impl Wrong {
+impl WrongClock {
     /// Shifts the clock of a node that runs this program, and returns once the node reports the
     /// deviation. Does nothing if all nodes run another program.
-    pub(super) fn jump(
+    pub(super) fn shift_clock(
         &mut self,
         nodes: &mut Nodes,
         program: &Path,
@@ -147,17 +147,17 @@ impl Deadlines {
     }
 
     /// Checks on each node that the long-lived keys exist and the short-lived keys expire.
-    pub(super) fn judge(&self, nodes: &Nodes) -> io::Result<()> {
+    pub(super) fn check_deadlines(&self, nodes: &Nodes) -> io::Result<()> {
         for address in nodes.client_addresses() {
             for key in &self.long {
-                if !has(nodes, &address, key)? {
+                if !has_key(nodes, &address, key)? {
                     let why = format!("{key:?}, set for {LONG_S} s, is gone at {address}");
                     return Err(io::Error::other(why));
                 }
             }
             for key in &self.short {
                 let what = format!("the end of {key:?}, set for {SHORT_S} s, at {address}");
-                wait::at_most(PATIENCE, &what, || match has(nodes, &address, key) {
+                wait::at_most(PATIENCE, &what, || match has_key(nodes, &address, key) {
                     Ok(false) => Some(()),
                     Ok(true) | Err(_) => None,
                 })?;
@@ -181,7 +181,7 @@ fn set(nodes: &Nodes, address: &str, key: &str, seconds: u32) -> io::Result<()> 
     })
 }
 
-fn has(nodes: &Nodes, address: &str, key: &str) -> io::Result<bool> {
+fn has_key(nodes: &Nodes, address: &str, key: &str) -> io::Result<bool> {
     if nodes.speak_etcd() {
         return Ok(etcd::value(address, key)?.is_some());
     }

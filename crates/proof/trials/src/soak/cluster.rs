@@ -24,8 +24,8 @@ use quorate_testbed::{
 };
 
 use super::{
-    clocks::{Clocks, Deadlines, Wrong},
-    sample::{Sample, grown},
+    clocks::{Clocks, Deadlines, WrongClock},
+    sample::{Sample, growing_figures},
 };
 use crate::{nodes, shell::Failed, writing::Writing};
 
@@ -83,7 +83,7 @@ const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--sna
 
 /// Work done so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
+pub(super) struct WorkDone {
     pub(super) cycles: u64,
     pub(super) faults: u64,
     pub(super) replaced: u64,
@@ -110,7 +110,7 @@ pub(super) struct Means {
 /// A cluster and the data recorded about it.
 pub(super) struct Cluster {
     pub(super) kind: &'static Kind,
-    pub(super) done: Done,
+    pub(super) done: WorkDone,
     /// One sample per cycle.
     pub(super) samples: Vec<Sample>,
     nodes: Nodes,
@@ -118,7 +118,7 @@ pub(super) struct Cluster {
     dice: Dice,
     new: PathBuf,
     means: Rc<Means>,
-    wrong: Wrong,
+    wrong_clock: WrongClock,
     /// Folder of the small disk, if it could be mounted.
     disk: Option<PathBuf>,
 }
@@ -146,14 +146,14 @@ impl Cluster {
         let mut dice = Dice::new(seed);
         Ok(Self {
             kind,
-            done: Done::default(),
+            done: WorkDone::default(),
             samples: Vec::new(),
             plan: Plan::new(kind.durable, false, dice.word()),
             nodes,
             dice,
             new,
             means,
-            wrong: Wrong::default(),
+            wrong_clock: WrongClock::default(),
             disk,
         })
     }
@@ -164,7 +164,7 @@ impl Cluster {
         let cycle = self.done.cycles + 1;
         let played = self.under_load();
         played.map_err(|why| Failed(format!("{kind}, cycle {cycle}: {why}")))?;
-        let sample = Sample::take(&self.nodes);
+        let sample = Sample::measure(&self.nodes);
         let sample =
             sample.map_err(|why| Failed(format!("{kind}, cycle {cycle}, at rest: {why}")))?;
         println!("{kind}, cycle {cycle}: {sample}");
@@ -195,8 +195,8 @@ impl Cluster {
         for fault in 0..FAULTS {
             writing.goes_on()?;
             if fault % FAULTS_PER_JUMP == 0 && self.means.clocks.is_some() {
-                self.wrong.jump(&mut self.nodes, &self.new, &mut self.dice)?;
-                self.done.jumped += u64::from(self.wrong.is_some());
+                self.wrong_clock.shift_clock(&mut self.nodes, &self.new, &mut self.dice)?;
+                self.done.jumped += u64::from(self.wrong_clock.is_some());
                 if deadlines.is_none() {
                     deadlines = Some(Deadlines::set(&self.nodes)?);
                 }
@@ -213,9 +213,9 @@ impl Cluster {
         self.fill(&mut writing)?;
         writing.goes_on()?;
         if let Some(deadlines) = deadlines {
-            deadlines.judge(&self.nodes)?;
+            deadlines.check_deadlines(&self.nodes)?;
         }
-        self.wrong.right(&mut self.nodes)?;
+        self.wrong_clock.right(&mut self.nodes)?;
         self.compare(writing)
     }
 
@@ -287,8 +287,8 @@ impl Cluster {
     }
 
     /// Describes the figures that grew from the second quarter to the end.
-    pub(super) fn grown(&self) -> Vec<String> {
-        let grown = grown(&self.samples).into_iter();
+    pub(super) fn growing_figures(&self) -> Vec<String> {
+        let grown = growing_figures(&self.samples).into_iter();
         grown.map(|what| format!("{}: {what}", self.kind.name)).collect()
     }
 
@@ -302,7 +302,7 @@ impl Cluster {
 /// Prepares nodes before their first start.
 fn prepare(means: &Means, specs: &mut [process::Spec]) -> io::Result<()> {
     match &means.clocks {
-        Some(clocks) => specs.iter_mut().try_for_each(|spec| clocks.under(spec)),
+        Some(clocks) => specs.iter_mut().try_for_each(|spec| clocks.prepare_node(spec)),
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    cluster::{Cluster, Done},
+    cluster::{Cluster, WorkDone},
     sample::{FIGURES, Sample},
 };
 use crate::shell::Failed;
@@ -27,7 +27,7 @@ pub(super) struct Page {
     seed: u64,
     time: Duration,
     /// Work done at the end of each hour, per cluster.
-    hours: Vec<Vec<Done>>,
+    hours: Vec<Vec<WorkDone>>,
 }
 
 impl Page {
@@ -77,7 +77,7 @@ impl Page {
             let _ = write!(text, "<p class=\"wrong\">{}</p>", escaped(why));
         }
         for (at, cluster) in clusters.iter().enumerate() {
-            let hours: Vec<Done> =
+            let hours: Vec<WorkDone> =
                 self.hours.iter().filter_map(|all| all.get(at).copied()).collect();
             section(&mut text, cluster, &hours);
         }
@@ -85,9 +85,9 @@ impl Page {
     }
 }
 
-fn section(text: &mut String, cluster: &Cluster, hours: &[Done]) {
+fn section(text: &mut String, cluster: &Cluster, hours: &[WorkDone]) {
     let _ = write!(text, "<h2>{}</h2>", escaped(cluster.kind.name));
-    for grown in cluster.grown() {
+    for grown in cluster.growing_figures() {
         let _ = write!(text, "<p class=\"wrong\">It grew: {}</p>", escaped(&grown));
     }
     text.push_str("<div class=\"charts\">");
@@ -98,7 +98,7 @@ fn section(text: &mut String, cluster: &Cluster, hours: &[Done]) {
         "</div><table><tr><th>hour<th>cycles<th>faults<th>members replaced<th>disks filled<th>clocks jumped<th>programs exchanged\
          <th>keys compared<th>MiB of streams compared",
     );
-    let mut before = Done::default();
+    let mut before = WorkDone::default();
     for (hour, done) in (1..).zip(hours.iter().chain([&cluster.done])) {
         let _ = write!(
             text,

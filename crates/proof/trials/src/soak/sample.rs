@@ -9,7 +9,7 @@ use quorate_bench::{figure::median, samples::Latencies};
 use quorate_testbed::{etcd, nodes::Nodes, resp::Link};
 use serde::Serialize;
 
-use crate::nodes::Held;
+use crate::nodes::NodeResources;
 
 /// Idle time, in which background cleanup completes.
 const REST: Duration = Duration::from_secs(3);
@@ -33,11 +33,11 @@ pub(super) struct Sample {
 }
 
 /// Selects one figure.
-type Of = fn(&Sample) -> f64;
+type SelectFigure = fn(&Sample) -> f64;
 
 /// Figures that are drawn and evaluated. Each has a name, a value, and the increase that does not
 /// count as growth.
-pub(super) const FIGURES: [(&str, Of, f64); 5] = [
+pub(super) const FIGURES: [(&str, SelectFigure, f64); 5] = [
     ("memory, MiB", |one| one.memory_mib, 64.0),
     ("descriptors", |one| one.descriptors, 16.0),
     ("folder, MiB", |one| one.folder_mib, 96.0),
@@ -47,10 +47,10 @@ pub(super) const FIGURES: [(&str, Of, f64); 5] = [
 
 impl Sample {
     /// Measures the nodes while no clients are connected.
-    pub(super) fn take(nodes: &Nodes) -> io::Result<Self> {
+    pub(super) fn measure(nodes: &Nodes) -> io::Result<Self> {
         thread::sleep(REST);
         let mut sample = Self::default();
-        let held = Held::most(nodes)?;
+        let held = NodeResources::measure_maximum(nodes)?;
         sample.memory_mib = mib(held.memory);
         sample.descriptors = f64::from(u32::try_from(held.descriptors).unwrap_or(u32::MAX));
         sample.folder_mib = mib(held.folder);
@@ -73,13 +73,13 @@ impl fmt::Display for Sample {
 
 /// Describes the figures that are considerably higher in the last quarter than in the second one.
 /// The first quarter is a warm-up.
-pub(super) fn grown(samples: &[Sample]) -> Vec<String> {
+pub(super) fn growing_figures(samples: &[Sample]) -> Vec<String> {
     if samples.len() < SAMPLES_MIN {
         return Vec::new();
     }
     let quarter = samples.len() / 4;
     let (early, late) = (&samples[quarter..2 * quarter], &samples[samples.len() - quarter..]);
-    let of = |(name, figure, slack): &(&str, Of, f64)| {
+    let of = |(name, figure, slack): &(&str, SelectFigure, f64)| {
         let middle = |samples: &[Sample]| median(samples.iter().map(figure));
         let (before, after) = (middle(early), middle(late));
         (after > before * 1.25 && after > before + slack)
@@ -124,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn steady_growth_is_reported_but_not_warm_up() {
-        assert_eq!(grown(&with(|at| 100.0 + f64::from(at.min(4)) * 50.0)), [""; 0]);
-        let leak = grown(&with(|at| 100.0 + f64::from(at) * 20.0));
+    fn what_grows_is_named_and_what_warms_up_is_not() {
+        assert_eq!(growing_figures(&with(|at| 100.0 + f64::from(at.min(4)) * 50.0)), [""; 0]);
+        let leak = growing_figures(&with(|at| 100.0 + f64::from(at) * 20.0));
         assert_eq!(leak, ["memory, MiB from 210.0 to 370.0"]);
-        assert!(grown(&with(f64::from)[..7]).is_empty());
+        assert!(growing_figures(&with(f64::from)[..7]).is_empty());
     }
 }

@@ -10,7 +10,7 @@ use crate::shell::{Failed, root};
 /// Content of the file of expectations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Known {
+pub(crate) struct Expectations {
     /// Units to run, as the suite names their files.
     units: Vec<String>,
     /// Minimum percentage of tests in scope that must pass.
@@ -45,7 +45,7 @@ pub(crate) enum Reason<'a> {
     Differs(&'a str),
 }
 
-impl Known {
+impl Expectations {
     /// Reads a file of this tree.
     pub(crate) fn read(file: &str) -> Result<Self, Failed> {
         let text = fs::read_to_string(root().join(file))?;
@@ -89,7 +89,7 @@ impl Known {
     }
 }
 
-impl Known {
+impl Expectations {
     /// Returns whether this test requires something out of scope.
     pub(crate) fn is_outside(&self, unit: &str, test: &str) -> bool {
         matches!(self.reason(unit, test), Some(Reason::Outside(_)))
@@ -116,7 +116,7 @@ fn is_like(name: &str, pattern: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Known, Reason, is_like};
+    use super::{Expectations, Reason, is_like};
 
     const TEXT: &str = r#"
         units = ["scan", "multi"]
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn tests_are_found_by_unit_and_name() {
-        let known = Known::parse(TEXT).unwrap();
+        let known = Expectations::parse(TEXT).unwrap();
         let reason = |unit, test| known.reason(unit, test);
         assert_eq!(reason("multi", "EXEC fails"), Some(Reason::Differs("words")));
         assert_eq!(reason("multi", "EXEC fails on"), None);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn units_that_are_not_there_are_refused() {
-        let known = Known::parse(TEXT).unwrap();
+        let known = Expectations::parse(TEXT).unwrap();
         assert_eq!(known.units_of(&[]).unwrap(), ["scan", "multi"]);
         assert_eq!(known.units_of(&["multi"]).unwrap(), ["multi"]);
         assert!(known.units_of(&["stream"]).is_err());
@@ -163,9 +163,9 @@ mod tests {
 
     #[test]
     fn the_lists_of_this_tree_can_be_read() {
-        let redis = Known::read(crate::suite::LIST).unwrap();
+        let redis = Expectations::read(crate::suite::LIST).unwrap();
         assert!(redis.units_of(&["type/list", "type"]).is_ok());
-        let clients = Known::read(crate::client_suites::LIST).unwrap();
+        let clients = Expectations::read(crate::client_suites::LIST).unwrap();
         assert!(clients.units_of(&["redis-py"]).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 //! Results of the tests in a unit.
 
-use super::known::{Known, Reason};
+use super::known::{Expectations, Reason};
 
 /// Results of a unit.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) struct Unit {
     /// Name of each test that was not run or is out of scope.
     pub(super) outside: Vec<String>,
     /// Tests that passed although they are listed as failing.
-    pub(super) stale: Vec<String>,
+    pub(super) unexpected_passes: Vec<String>,
     /// Set if the suite reached the end of the unit.
     pub(crate) complete: bool,
 }
@@ -25,7 +25,7 @@ impl Unit {
     }
 
     /// Parses the output of Redis' suite.
-    pub(super) fn read(name: &str, text: &str, known: &Known) -> Self {
+    pub(super) fn read(name: &str, text: &str, known: &Expectations) -> Self {
         let mut unit = Self::new(name);
         // The suite repeats failures at the end.
         let text = text.split("\n                   The End\n").next().unwrap_or(text);
@@ -47,19 +47,19 @@ impl Unit {
         unit
     }
 
-    pub(crate) fn pass(&mut self, test: &str, known: &Known) {
+    pub(crate) fn pass(&mut self, test: &str, known: &Expectations) {
         match known.reason(&self.name, test) {
             None => self.passed += 1,
             Some(Reason::Outside(_)) => self.outside.push(test.to_owned()),
             // Some listed tests depend on timing or on random numbers.
             Some(Reason::Differs(_)) => {
                 self.passed += 1;
-                self.stale.push(test.to_owned());
+                self.unexpected_passes.push(test.to_owned());
             }
         }
     }
 
-    pub(crate) fn fail(&mut self, test: &str, details: &str, known: &Known) {
+    pub(crate) fn fail(&mut self, test: &str, details: &str, known: &Expectations) {
         let name = test.to_owned();
         match known.reason(&self.name, test) {
             None => self.failed.push((name, details.to_owned())),
@@ -79,7 +79,7 @@ impl Unit {
             let lines = details.lines().filter(|line| !line.trim().is_empty());
             lines.take(6).for_each(|line| println!("    {line}"));
         }
-        for test in &self.stale {
+        for test in &self.unexpected_passes {
             println!("{}: {test} is on the list, and passes this time", self.name);
         }
         if !self.complete {
@@ -160,11 +160,11 @@ NOSCRIPT
 
     #[test]
     fn each_test_counts_once() {
-        let known = Known::parse(LIST).unwrap();
+        let known = Expectations::parse(LIST).unwrap();
         let unit = Unit::read("multi", TEXT, &known);
         assert_eq!(unit.passed, 2);
         assert_eq!(unit.differs, [("EXEC fails".to_owned(), "words".to_owned())]);
-        assert_eq!(unit.stale, ["EXEC passes"]);
+        assert_eq!(unit.unexpected_passes, ["EXEC passes"]);
         assert_eq!(unit.outside.len(), 2);
         let [(test, details)] = &*unit.failed else {
             panic!("{:?}", unit.failed);
@@ -175,8 +175,8 @@ NOSCRIPT
     }
 
     #[test]
-    fn unit_that_aborts_is_incomplete() {
-        let known = Known::parse(LIST).unwrap();
+    fn a_unit_that_breaks_off_is_told_of() {
+        let known = Expectations::parse(LIST).unwrap();
         let text = "[ok]: a (1 ms)\n[exception]: Executing test client: ERR\nERR\n";
         let unit = Unit::read("multi", text, &known);
         assert!(!unit.complete);

@@ -1,11 +1,15 @@
 //! Table of results by unit, and the verdict.
 
-use super::{known::Known, outcome::Unit};
+use super::{known::Expectations, outcome::Unit};
 use crate::shell::Failed;
 
 /// Prints the table. An error names the required changes. `list` is the path of the expectations
 /// file.
-pub(crate) fn judge(units: &[Unit], list: &str, known: &Known) -> Result<(), Failed> {
+pub(crate) fn print_verdict(
+    units: &[Unit],
+    list: &str,
+    known: &Expectations,
+) -> Result<(), Failed> {
     for line in lines(units) {
         println!("{line}");
     }

@@ -33,7 +33,7 @@ const DONE: u8 = 0;
 
 /// Replies received by all clients.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct ReceivedReplies {
     pub(super) batches: Vec<Batch>,
     /// Slots of commands sent over a connection.
     pub(super) by_connection: Vec<u64>,
@@ -48,7 +48,7 @@ pub(super) struct Batch {
     pub(super) both_ways: bool,
 }
 
-fn note(told: &Mutex<Told>, note: impl FnOnce(&mut Told)) {
+fn record(told: &Mutex<ReceivedReplies>, note: impl FnOnce(&mut ReceivedReplies)) {
     note(&mut told.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
@@ -67,7 +67,11 @@ impl ByFrames {
         Self { number, nodes }
     }
 
-    pub(super) fn run(&mut self, stop: &AtomicBool, told: &Mutex<Told>) -> Result<(), Failed> {
+    pub(super) fn run(
+        &mut self,
+        stop: &AtomicBool,
+        told: &Mutex<ReceivedReplies>,
+    ) -> Result<(), Failed> {
         while !stopped(stop) {
             let Some(mut session) = Session::open(&self.nodes, false) else {
                 continue;
@@ -78,7 +82,7 @@ impl ByFrames {
                     next = Instant::now() + EVERY;
                     while session.client.open_batches() < OPEN && session.submit(self.number) {}
                 }
-                session.turn(EVERY, told)?;
+                session.submit_and_offer(EVERY, told)?;
             }
             session.end(told)?;
         }
@@ -88,17 +92,21 @@ impl ByFrames {
 
 /// Client that submits each batch by a frame, and offers the same batch to the leader over a
 /// connection.
-pub(super) struct ByBoth {
+pub(super) struct DualPathClient {
     nodes: Vec<SocketAddr>,
 }
 
-impl ByBoth {
+impl DualPathClient {
     pub(super) const fn new(nodes: Vec<SocketAddr>) -> Self {
         Self { nodes }
     }
 
-    pub(super) fn run(&mut self, stop: &AtomicBool, told: &Mutex<Told>) -> Result<(), Failed> {
-        let mut door = Door::new(self.nodes.clone());
+    pub(super) fn run(
+        &mut self,
+        stop: &AtomicBool,
+        told: &Mutex<ReceivedReplies>,
+    ) -> Result<(), Failed> {
+        let mut door = FrameConnection::new(self.nodes.clone());
         while !stopped(stop) {
             let Some(mut session) = Session::open(&self.nodes, true) else {
                 continue;
@@ -114,7 +122,7 @@ impl ByBoth {
                 session.both_ways = offered.is_ok();
                 let until = Instant::now() + PATIENCE;
                 while session.client.open_batches() > 0 {
-                    session.turn(PAUSE, told)?;
+                    session.submit_and_offer(PAUSE, told)?;
                     session.check(until)?;
                 }
             }
@@ -161,9 +169,13 @@ impl Session {
         turned.map_err(|error| Failed(error.to_string()))
     }
 
-    fn turn(&mut self, patience: Duration, told: &Mutex<Told>) -> Result<(), Failed> {
+    fn submit_and_offer(
+        &mut self,
+        patience: Duration,
+        told: &Mutex<ReceivedReplies>,
+    ) -> Result<(), Failed> {
         self.send(patience)?;
-        note(told, |told| {
+        record(told, |told| {
             while let Some(done) = self.client.take_done() {
                 told.batches.push(Batch {
                     name: self.name,
@@ -180,13 +192,13 @@ impl Session {
     }
 
     /// Stops submitting and waits for the outcome of batches in flight.
-    fn end(&mut self, told: &Mutex<Told>) -> Result<(), Failed> {
+    fn end(&mut self, told: &Mutex<ReceivedReplies>) -> Result<(), Failed> {
         let until = Instant::now() + PATIENCE;
         while self.client.open_batches() > 0 {
-            self.turn(PAUSE, told)?;
+            self.submit_and_offer(PAUSE, told)?;
             self.check(until)?;
         }
-        self.turn(Duration::ZERO, told)
+        self.submit_and_offer(Duration::ZERO, told)
     }
 
     fn check(&self, until: Instant) -> Result<(), Failed> {
@@ -208,7 +220,11 @@ impl ByConnection {
         Self { nodes }
     }
 
-    pub(super) fn run(&mut self, stop: &AtomicBool, told: &Mutex<Told>) -> Result<(), Failed> {
+    pub(super) fn run(
+        &mut self,
+        stop: &AtomicBool,
+        told: &Mutex<ReceivedReplies>,
+    ) -> Result<(), Failed> {
         let mut number = 0;
         while !stopped(stop) {
             self.nodes.rotate_left(1);
@@ -219,8 +235,13 @@ impl ByConnection {
         Ok(())
     }
 
-    /// Submits commands until told to stop. Fails if the node or its connection does.
-    fn talk(&self, number: &mut u64, stop: &AtomicBool, told: &Mutex<Told>) -> io::Result<()> {
+    /// Submits until the node or its connection fails.
+    fn talk(
+        &self,
+        number: &mut u64,
+        stop: &AtomicBool,
+        told: &Mutex<ReceivedReplies>,
+    ) -> io::Result<()> {
         let mut stream = connect(self.nodes[0])?;
         while !stopped(stop) {
             *number += 1;
@@ -228,9 +249,9 @@ impl ByConnection {
             let mut bytes = u32::try_from(command.len()).unwrap_or(0).to_le_bytes().to_vec();
             bytes.extend(command);
             stream.write_all(&bytes)?;
-            let slot = answer(&mut stream)?.try_into();
+            let slot = read_reply(&mut stream)?.try_into();
             let slot = slot.map_err(|_| io::ErrorKind::InvalidData)?;
-            note(told, |told| told.by_connection.push(u64::from_le_bytes(slot)));
+            record(told, |told| told.by_connection.push(u64::from_le_bytes(slot)));
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -238,14 +259,14 @@ impl ByConnection {
 }
 
 /// A device client's connection to the nodes.
-struct Door {
+struct FrameConnection {
     nodes: Vec<SocketAddr>,
     open: Option<TcpStream>,
     /// Name and session of the latest request.
     session: Option<(Name, u64)>,
 }
 
-impl Door {
+impl FrameConnection {
     const fn new(nodes: Vec<SocketAddr>) -> Self {
         Self { nodes, open: None, session: None }
     }
@@ -268,7 +289,7 @@ impl Door {
         let session = match self.session {
             Some((of, session)) if of == name => session,
             _ => {
-                let stand = stand(stream, name)?;
+                let stand = query_position(stream, name)?;
                 let known = stand.leads && stand.session != 0;
                 let session = known.then_some(stand.session);
                 let session = session.ok_or(io::ErrorKind::NotFound)?;
@@ -278,13 +299,16 @@ impl Door {
         };
         let bytes = batch(session, number, [command].into_iter());
         let request = Request::Offer { name, counter: number, bytes: &bytes };
-        ask(stream, &request).map(drop)
+        send_request(stream, &request).map(drop)
     }
 }
 
 /// Returns the next batch of each name as each node reports it, once all nodes have applied the
 /// same slots.
-pub(super) fn next_of(nodes: &Nodes, told: &Told) -> Result<Vec<(u32, Name, u64)>, Failed> {
+pub(super) fn next_batches(
+    nodes: &Nodes,
+    told: &ReceivedReplies,
+) -> Result<Vec<(u32, Name, u64)>, Failed> {
     let mut names: Vec<Name> = told.batches.iter().map(|batch| batch.name).collect();
     names.sort_by_key(|name| (name.boot, name.origin));
     names.dedup();
@@ -294,7 +318,7 @@ pub(super) fn next_of(nodes: &Nodes, told: &Told) -> Result<Vec<(u32, Name, u64)
         for (node, at) in nodes.ids().into_iter().zip(nodes.client_addresses()) {
             let mut stream = connect(at.parse().ok()?).ok()?;
             for name in &names {
-                let stand = stand(&mut stream, *name).ok()?;
+                let stand = query_position(&mut stream, *name).ok()?;
                 applied.push(stand.applied_to);
                 all.push((node, *name, stand.next));
             }
@@ -311,20 +335,20 @@ fn connect(at: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn stand(stream: &mut TcpStream, name: Name) -> io::Result<NodePosition> {
-    let body = ask(stream, &Request::Stand(name))?;
+fn query_position(stream: &mut TcpStream, name: Name) -> io::Result<NodePosition> {
+    let body = send_request(stream, &Request::Stand(name))?;
     Ok(NodePosition::read(&body).ok_or(io::ErrorKind::InvalidData)?)
 }
 
-fn ask(stream: &mut TcpStream, request: &Request<'_>) -> io::Result<Vec<u8>> {
+fn send_request(stream: &mut TcpStream, request: &Request<'_>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     request.encode(&mut bytes);
     stream.write_all(&bytes)?;
-    answer(stream)
+    read_reply(stream)
 }
 
 /// Reads a reply and returns the part after its status. Fails if the status is not [`DONE`].
-fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+fn read_reply(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let mut body =

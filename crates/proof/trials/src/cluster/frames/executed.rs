@@ -60,11 +60,11 @@ impl Executed {
             }
         }
         slots.extend(decided);
-        Ok(Self::of_slots(slots))
+        Ok(Self::from_slots(slots))
     }
 
     /// Finds the executed batches from the content of each slot.
-    pub(super) fn of_slots(slots: BTreeMap<u64, String>) -> Self {
+    pub(super) fn from_slots(slots: BTreeMap<u64, String>) -> Self {
         let mut executed =
             Self { slots: BTreeMap::new(), names: BTreeMap::new(), values: 0, idle: 0 };
         for (slot, value) in &slots {
@@ -84,7 +84,7 @@ impl Executed {
     }
 
     /// Returns the slots in which the name's batches were executed, in order.
-    pub(super) fn of(&self, name: Name) -> &[u64] {
+    pub(super) fn slots_of(&self, name: Name) -> &[u64] {
         let slots = self.names.get(&(name.origin, name.boot));
         slots.map_or(&[], |slots| slots)
     }
@@ -115,10 +115,10 @@ mod tests {
         let mut slots: BTreeMap<u64, String> = (10..).zip(numbers.map(value)).collect();
         slots.insert(4, "batch 1/3/1".to_owned());
         slots.insert(5, "noop".to_owned());
-        let executed = Executed::of_slots(slots);
-        assert_eq!(executed.of(name), [10, 13, 14]);
+        let executed = Executed::from_slots(slots);
+        assert_eq!(executed.slots_of(name), [10, 13, 14]);
         assert_eq!((executed.values, executed.idle), (6, 3));
         assert!(executed.has(5) && !executed.has(6));
-        assert!(executed.of(Name { boot: 4, ..name }).is_empty());
+        assert!(executed.slots_of(Name { boot: 4, ..name }).is_empty());
     }
 }

@@ -7,14 +7,14 @@ use std::{
     process::Command,
 };
 
-use super::{super::systems::FOLDER, made, systems::System};
+use super::{super::systems::FOLDER, built_folder, systems::System};
 use crate::shell::{self, Failed};
 
 /// Library that forces the requested size of socket buffers.
 pub(super) const FORCE: &str = "force.so";
 
 /// Builds a system's programs. Inside the namespaces, which have no network, fetches nothing.
-pub(super) fn one(system: System, is_inside: bool) -> Result<(), Failed> {
+pub(super) fn build_system(system: System, is_inside: bool) -> Result<(), Failed> {
     let name = system.name();
     match system {
         System::Bare | System::Quorate => return Ok(()),
@@ -26,7 +26,7 @@ pub(super) fn one(system: System, is_inside: bool) -> Result<(), Failed> {
             c("corosync/load.c", "corosync-load", &["-lcpg"])?;
         }
         System::Jgroups | System::Aeron => {
-            let lib = made(name)?.join("lib");
+            let lib = built_folder(name)?.join("lib");
             if !is_inside {
                 jars(name, &lib)?;
             }
@@ -42,7 +42,7 @@ fn sources() -> PathBuf {
 }
 
 fn c(source: &str, program: &str, more: &[&str]) -> Result<(), Failed> {
-    let place = made("bin")?;
+    let place = built_folder("bin")?;
     fs::create_dir_all(&place)?;
     need("cc", "gcc, libc6-dev")?;
     let mut command = Command::new("cc");
@@ -88,7 +88,7 @@ fn java(name: &str, lib: &Path) -> Result<(), Failed> {
     let mut command = Command::new("javac");
     command
         .arg("-d")
-        .arg(made(name)?)
+        .arg(built_folder(name)?)
         .arg("-cp")
         .arg(lib.join("*"))
         .arg(sources().join(name).join("Load.java"));

@@ -9,11 +9,11 @@ use std::{
     time::Instant,
 };
 
-use super::{build::FORCE, made};
+use super::{build::FORCE, built_folder};
 use crate::shell::Failed;
 
 /// Creates a command that runs in a node's namespace and is killed with this process.
-pub(super) fn inside(node: u32) -> Command {
+pub(super) fn command_in_namespace(node: u32) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "nsenter"]).arg(format!("--net=/run/netns/n{node}"));
     command
@@ -21,7 +21,7 @@ pub(super) fn inside(node: u32) -> Command {
 
 /// Makes a program's sockets get the requested buffer sizes.
 pub(super) fn forced(mut command: Command) -> Result<Command, Failed> {
-    command.env("LD_PRELOAD", made("bin")?.join(Path::new(FORCE)));
+    command.env("LD_PRELOAD", built_folder("bin")?.join(Path::new(FORCE)));
     Ok(command)
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Member {
     node: u32,
     child: Child,
     input: Option<ChildStdin>,
-    said: Option<Receiver<String>>,
+    output_lines: Option<Receiver<String>>,
     /// Set if the process prints the lines required by bench-compare/README.md.
     pub(super) speaks: bool,
     /// Set if the process counts received messages.
@@ -40,7 +40,7 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn new(node: u32, mut child: Child) -> Self {
         let input = child.stdin.take();
-        let said = child.stdout.take().map(|out| {
+        let output_lines = child.stdout.take().map(|out| {
             let (sender, receiver) = mpsc::channel();
             thread::spawn(move || {
                 for line in BufReader::new(out).lines().map_while(Result::ok) {
@@ -51,7 +51,7 @@ impl Member {
             });
             receiver
         });
-        Self { node, child, input, said, speaks: false, receives: false }
+        Self { node, child, input, output_lines, speaks: false, receives: false }
     }
 
     /// Returns the next line that satisfies the condition.
@@ -61,7 +61,7 @@ impl Member {
         is_it: impl Fn(&str) -> bool,
     ) -> Result<String, Failed> {
         let node = self.node;
-        let said = self.said.as_ref();
+        let said = self.output_lines.as_ref();
         let said = said.ok_or_else(|| Failed(format!("member {node} cannot speak")))?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -82,7 +82,7 @@ impl Member {
         self.child.id()
     }
 
-    pub(super) fn say(&mut self, line: &str) -> Result<(), Failed> {
+    pub(super) fn send_line(&mut self, line: &str) -> Result<(), Failed> {
         if let Some(input) = &mut self.input {
             writeln!(input, "{line}")?;
             input.flush()?;
@@ -121,7 +121,7 @@ mod tests {
         let mut member = Member::new(1, shell.spawn().unwrap());
         let until = Instant::now() + Duration::from_secs(60);
         member.wait_for(until, |line| line == "up").unwrap();
-        member.say("go").unwrap();
+        member.send_line("go").unwrap();
         let heard = member.wait_for(until, |line| line.starts_with("heard"));
         assert_eq!(heard.unwrap(), "heard go");
         let id = member.id();

@@ -19,10 +19,9 @@ use quorate_testbed::{
 
 use super::{
     super::systems::FOLDER,
-    Wish, address, corosync,
+    Wish, address, built_folder, corosync,
     figures::{Cell, Measured},
-    made,
-    member::{Member, find, forced, inside},
+    member::{Member, command_in_namespace, find, forced},
     scratch,
     systems::System,
 };
@@ -42,12 +41,12 @@ const WORDS: usize = 400;
 const JAVA: [&str; 3] = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
 
 /// Starts a system, measures it and stops it.
-pub(super) fn turn(wish: &Wish, system: System, cell: Cell) -> Result<Measured, Failed> {
+pub(super) fn run_turn(wish: &Wish, system: System, cell: Cell) -> Result<Measured, Failed> {
     let group =
         Group { wish, system, members: cell.receivers + 1, bytes: cell.bytes, folder: scratch()? };
     let mut processes = Vec::new();
     let measured = group.measure(&mut processes);
-    measured.map_err(|Failed(why)| Failed(why + &group.last_words()))
+    measured.map_err(|Failed(why)| Failed(why + &group.last_error_lines()))
 }
 
 struct Group<'a> {
@@ -84,15 +83,15 @@ impl Group<'_> {
             self.start(SENDER, processes)?;
             BARE_WARMUP
         } else {
-            find(processes, SENDER)?.say("go")?;
+            find(processes, SENDER)?.send_line("go")?;
             self.wish.warmup()
         };
         let begun = Instant::now();
         thread::sleep(warmup);
-        let before = Look::now(processes);
+        let before = CounterReading::now(processes);
         // All processes are still sending or receiving then.
         thread::sleep(self.wish.duration * 4 / 5);
-        let spent = Look::now(processes).since(&before);
+        let spent = CounterReading::now(processes).since(&before);
         let until = begun + warmup + self.wish.duration + LATE;
         let mut slowest = f64::INFINITY;
         for member in processes.iter_mut().filter(|member| member.receives) {
@@ -135,16 +134,16 @@ impl Group<'_> {
             } else {
                 self.wish.duration
             };
-            let mut command = inside(node);
+            let mut command = command_in_namespace(node);
             command
                 .arg(shell::release("quorate"))
                 .args(["bench", "part", &format!("lan-{role}"), PEERS])
                 .arg(millis(time));
             return Ok(command);
         }
-        let mut command = forced(inside(node))?;
+        let mut command = forced(command_in_namespace(node))?;
         match self.system {
-            System::Corosync => command.arg(made("bin")?.join("corosync-load")),
+            System::Corosync => command.arg(built_folder("bin")?.join("corosync-load")),
             _ => command
                 .arg("java")
                 .args(JAVA)
@@ -152,7 +151,7 @@ impl Group<'_> {
                 .args(["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"])
                 .arg(format!("-Djgroups.bind_addr={}", address(node)))
                 .arg("-cp")
-                .arg(format!("{0}:{0}/lib/*", made(name)?.display()))
+                .arg(format!("{0}:{0}/lib/*", built_folder(name)?.display()))
                 .arg("Load"),
         };
         command
@@ -181,7 +180,7 @@ impl Group<'_> {
         let config = self.place(node, "conf");
         let text = corosync::config(self.members, &state.display().to_string());
         fs::write(&config, text)?;
-        let mut command = forced(inside(node))?;
+        let mut command = forced(command_in_namespace(node))?;
         command
             .args(["unshare", "--mount", "sh", "-c"])
             .arg("mount -t tmpfs tmpfs /run && exec /usr/sbin/corosync -f -c \"$0\"")
@@ -201,7 +200,7 @@ impl Group<'_> {
     }
 
     /// Returns the processes' last error messages.
-    fn last_words(&self) -> String {
+    fn last_error_lines(&self) -> String {
         let mut all = String::new();
         for node in 1..=self.members {
             for what in ["daemon.log", "load.log"] {
@@ -218,7 +217,7 @@ impl Group<'_> {
 }
 
 /// Counters at a point in time.
-struct Look {
+struct CounterReading {
     at: Instant,
     own: Usage,
     machine: Option<Machine>,
@@ -230,7 +229,7 @@ struct Spent {
     foreign: f64,
 }
 
-impl Look {
+impl CounterReading {
     fn now(processes: &[Member]) -> Self {
         let ids: Vec<u32> = processes.iter().map(|one| one.id()).collect();
         Self { at: Instant::now(), own: Usage::of_processes(&ids), machine: Machine::now() }

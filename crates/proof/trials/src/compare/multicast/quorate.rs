@@ -18,7 +18,7 @@ const VOTERS: u32 = 5;
 
 /// Runs the turn on links of the same speed. The segment of the other systems is idle during this
 /// time.
-pub(super) fn turn(wish: &Wish, speed: Lan, cell: Cell) -> Result<Measured, Failed> {
+pub(super) fn run_turn(wish: &Wish, speed: Lan, cell: Cell) -> Result<Measured, Failed> {
     let mut command = Command::new("setpriv");
     // The command stops its nodes on a signal, which it must also get if this process is killed.
     command

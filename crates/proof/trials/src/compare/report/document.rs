@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         OUTSTANDING, VALUE_BYTES, Wish,
-        figures::{Measured, Results, Spread, Turn},
+        figures::{Measured, Results, Spread, SystemTurn},
         systems::{SYSTEMS, System},
     },
     CAUTIONS, Origin, shown_flags,
@@ -95,7 +95,7 @@ pub(super) fn document(
     format!("{document}\n")
 }
 
-fn turn(turn: &Turn) -> Value {
+fn turn(turn: &SystemTurn) -> Value {
     let latencies: Vec<Value> = turn
         .latencies
         .iter()

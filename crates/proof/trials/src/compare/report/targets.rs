@@ -96,7 +96,7 @@ pub(super) fn verdicts(systems: &[&System], results: &Results) -> Vec<Verdict> {
 pub(super) fn pairs<'a>(systems: &[&'a System]) -> Vec<(&'a System, &'a System)> {
     let ours = systems.iter().filter(|system| system.is_ours());
     ours.flat_map(|ours| {
-        let compared = systems.iter().filter(|peer| peer.stands_beside(ours));
+        let compared = systems.iter().filter(|peer| peer.is_compared_with(ours));
         compared.map(|peer| (*ours, *peer))
     })
     .collect()
