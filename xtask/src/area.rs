@@ -52,7 +52,7 @@ struct Area {
 
 impl Area {
     /// Parses the output of Yosys' `stat`: a count and a kind per line.
-    fn of(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut area = Self::default();
         for line in text.lines() {
             let mut words = line.split_whitespace();
@@ -107,7 +107,7 @@ pub(crate) fn run_area(words: &[&str]) -> Result<(), Failed> {
             counted.display()
         );
         synthesise(&yosys, core, CELLS, &end)?;
-        let area = Area::of(&fs::read_to_string(&counted)?);
+        let area = Area::parse(&fs::read_to_string(&counted)?);
         let _ = writeln!(table, "{}", area.row(core.name));
     }
     let _ = writeln!(table, "{}", LIMITS.row("limit"));
@@ -172,7 +172,7 @@ fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
             .arg(&netlist)
             .output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        match clock_of(&said) {
+        match last_clock(&said) {
             Some(clock) => println!("| {} | {clock} MHz |", core.name),
             None => println!("| {} | does not fit, or cannot be routed |", core.name),
         }
@@ -181,7 +181,7 @@ fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
 }
 
 /// Returns nextpnr's last estimate of the clock.
-fn clock_of(said: &str) -> Option<&str> {
+fn last_clock(said: &str) -> Option<&str> {
     let line = said.lines().rev().find(|line| line.contains("Max frequency for clock"))?;
     let (_, behind) = line.rsplit_once("': ")?;
     behind.split_whitespace().next()
@@ -196,7 +196,7 @@ mod tests {
         let text = "      276   CARRY4\n     4393   FDRE\n        4   FDSE\n       40   INV\n      606   LUT2\n     \
              2764   LUT6\n       10   RAM32M16\n     1056   RAMB36E2\n        1   RAMB18E2\n       79   SRL16E\n\n   \
              Estimated number of LCs:       9342\n";
-        let area = Area::of(text);
+        let area = Area::parse(text);
         let expected = Area { luts: 606 + 2764 + 80 + 79, registers: 4397, half_blocks: 2113 };
         assert_eq!(area, expected);
         assert_eq!(area.row("a"), "| a | 3529 | 4397 | 1056.5 |");
@@ -206,7 +206,7 @@ mod tests {
     fn last_reported_clock_counts() {
         let said = "Info: Max frequency for clock 'clk': 31.00 MHz (FAIL at 200.00 MHz)\n\
              Warning: Max frequency for clock '$glbnet$clk': 44.52 MHz (FAIL at 200.00 MHz)\n";
-        assert_eq!(clock_of(said), Some("44.52"));
-        assert_eq!(clock_of("ERROR: no"), None);
+        assert_eq!(last_clock(said), Some("44.52"));
+        assert_eq!(last_clock("ERROR: no"), None);
     }
 }

@@ -266,7 +266,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         Some((Trials, _)) => trials::run(words),
         None => {
             print_help();
-            Err(unknown(words))
+            Err(unknown_task(words))
         }
     }
 }
@@ -276,13 +276,13 @@ fn print_help() {
     TASKS.iter().for_each(|(_, help)| println!("  {help}"));
 }
 
-fn unknown(words: &[&str]) -> Failed {
+fn unknown_task(words: &[&str]) -> Failed {
     Failed(format!("unknown: {}", words.join(" ")))
 }
 
 /// Runs a task that takes no arguments.
 fn without_words(words: &[&str], run: fn() -> Result<(), Failed>) -> Result<(), Failed> {
-    if words.is_empty() { run() } else { Err(unknown(words)) }
+    if words.is_empty() { run() } else { Err(unknown_task(words)) }
 }
 
 /// Runs the simulator. Without a seed, runs until it finds a fault.

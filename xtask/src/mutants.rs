@@ -7,7 +7,7 @@ use crate::{
 
 /// Runner that plants a mutant and looks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
+pub(crate) enum MutantRunner {
     /// Mutants of the protocol, found by the explorer.
     Model,
     /// All other mutants, found by the simulator or by the tests that they name.
@@ -16,7 +16,7 @@ pub(crate) enum Home {
     Devices,
 }
 
-impl Home {
+impl MutantRunner {
     const ALL: [Self; 3] = [Self::Model, Self::Sim, Self::Devices];
 
     /// Returns the crate of the mutants, below `crates`.
@@ -41,7 +41,7 @@ impl Home {
     }
 
     /// Returns the home of a mutant; `None` if no mutant has this name.
-    pub(crate) fn of(name: &str) -> Option<Self> {
+    pub(crate) fn runner_of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|home| {
             let crates = shell::root().join("crates").join(home.folder());
             crates.join("mutants").join(format!("{name}.toml")).is_file()
@@ -53,14 +53,14 @@ impl Home {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
     /// Test or run that found the mutant; `None` if it was not found.
-    pub(crate) by: Option<String>,
+    pub(crate) found_by: Option<String>,
     /// Duration of the search in seconds, without building.
     pub(crate) seconds: f64,
 }
 
 /// Plants one mutant and looks for it.
-pub(crate) fn look(name: &str) -> Result<Finding, Failed> {
-    let home = Home::of(name).ok_or_else(|| unknown(name))?;
+pub(crate) fn find_mutant(name: &str) -> Result<Finding, Failed> {
+    let home = MutantRunner::runner_of(name).ok_or_else(|| unknown_mutant(name))?;
     let said = shell::read(shell::cargo_command(&home.runner()).args(["--lines", name]))?;
     finding(name, &said).ok_or_else(|| Failed(format!("nothing was said of {name}: {said}")))
 }
@@ -72,11 +72,11 @@ fn finding(name: &str, said: &str) -> Option<Finding> {
         let of = parts.next()?;
         let seconds = parts.next()?.parse().ok()?;
         let by = parts.next()?;
-        (of == name).then(|| Finding { by: (!by.is_empty()).then(|| by.to_owned()), seconds })
+        (of == name).then(|| Finding { found_by: (!by.is_empty()).then(|| by.to_owned()), seconds })
     })
 }
 
-fn unknown(name: &str) -> Failed {
+fn unknown_mutant(name: &str) -> Failed {
     Failed(format!("no mutant is called {name}"))
 }
 
@@ -84,16 +84,16 @@ fn unknown(name: &str) -> Failed {
 pub(crate) fn run(names: &[&str]) -> Result<(), Failed> {
     let check = names.first() == Some(&"--check");
     let names = if check { &names[1..] } else { names };
-    if let Some(name) = names.iter().find(|name| Home::of(name).is_none()) {
-        return Err(unknown(name));
+    if let Some(name) = names.iter().find(|name| MutantRunner::runner_of(name).is_none()) {
+        return Err(unknown_mutant(name));
     }
     let of = |home| -> Vec<&str> {
-        let own = |name: &&&str| Home::of(name) == Some(home);
+        let own = |name: &&&str| MutantRunner::runner_of(name) == Some(home);
         names.iter().filter(own).copied().collect()
     };
     // A runner gets one mutant at a time, or no name to plant all of its own.
     let all = &[""][..];
-    for home in [Home::Model, Home::Sim] {
+    for home in [MutantRunner::Model, MutantRunner::Sim] {
         let chosen = of(home);
         for name in if names.is_empty() { all } else { &chosen } {
             // Build only the runner. It builds the mutants itself, in another folder.
@@ -103,7 +103,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Failed> {
             cargo(&words)?;
         }
     }
-    let devices = of(Home::Devices);
+    let devices = of(MutantRunner::Devices);
     if names.is_empty() || !devices.is_empty() {
         offload::mutants(check, &devices)?;
     }
@@ -115,11 +115,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mutants_are_found_in_their_crate() {
-        assert_eq!(Home::of("p2-1-vote-below-promise"), Some(Home::Model));
-        assert_eq!(Home::of("window_never_shrunk"), Some(Home::Sim));
-        assert_eq!(Home::of("p4-floor-falls"), Some(Home::Devices));
-        assert_eq!(Home::of("p2-1"), None);
+    fn mutants_are_found_where_they_are() {
+        assert_eq!(MutantRunner::runner_of("p2-1-vote-below-promise"), Some(MutantRunner::Model));
+        assert_eq!(MutantRunner::runner_of("window_never_shrunk"), Some(MutantRunner::Sim));
+        assert_eq!(MutantRunner::runner_of("p4-floor-falls"), Some(MutantRunner::Devices));
+        assert_eq!(MutantRunner::runner_of("p2-1"), None);
     }
 
     #[test]
@@ -127,9 +127,9 @@ mod tests {
         let said =
             "other\t1.0\tsomebody\none\t0.3\texplorer, duel: agreement, run 7\nnone\t60.0\t\n";
         let one = finding("one", said).unwrap();
-        assert_eq!(one.by.as_deref(), Some("explorer, duel: agreement, run 7"));
+        assert_eq!(one.found_by.as_deref(), Some("explorer, duel: agreement, run 7"));
         assert!((one.seconds - 0.3).abs() < 1e-9);
-        assert_eq!(finding("none", said).unwrap().by, None);
+        assert_eq!(finding("none", said).unwrap().found_by, None);
         assert_eq!(finding("on", said), None);
     }
 }

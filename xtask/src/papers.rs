@@ -20,7 +20,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let programs = [&["build", "--quiet"], &shell::PROGRAMS[..], shell::profile()].concat();
     shell::read(&mut shell::cargo_command(&programs))?;
     let experiments = [&["build", "--quiet"], shell::profile()].concat();
-    shell::read(&mut within(&experiments))?;
+    shell::read(&mut cargo_in_program(&experiments))?;
     let error = Command::new(shell::program(PACKAGE)).args(words).exec();
     Err(Failed(format!("{PACKAGE}: {error}")))
 }
@@ -32,7 +32,7 @@ fn check() -> Result<(), Failed> {
         (&["clippy", "--quiet", "--all-targets"][..], &["--", "-D", "warnings"][..]),
         (&["test", "--quiet"], &["--", "--include-ignored"]),
     ] {
-        let mut command = within(before);
+        let mut command = cargo_in_program(before);
         command.args(after);
         shell::judge(command, &format!("cargo {} --package {PACKAGE}", before.join(" ")))?;
     }
@@ -41,7 +41,7 @@ fn check() -> Result<(), Failed> {
 
 /// Returns a cargo command for the program. It shares the target folder of the main workspace, so
 /// that libraries are built once, and because the program starts the `quorate` next to it.
-fn within(words: &[&str]) -> Command {
+fn cargo_in_program(words: &[&str]) -> Command {
     let mut command = shell::cargo_command(words);
     command.args(["--locked", "--package", PACKAGE, "--manifest-path", MANIFEST]);
     command.arg("--target-dir").arg(shell::target());

@@ -50,7 +50,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let path = root().join("CHANGELOG.md");
     let old = fs::read_to_string(&path)?;
     let last = last(&old)?;
-    let (changelog, section) = cut(&old, version, date.trim())?;
+    let (changelog, section) = close_unreleased(&old, version, date.trim())?;
     println!("{version}, with this part of the changelog:\n\n{section}");
     if dry {
         return Ok(());
@@ -70,7 +70,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     })?;
     git(&["tag", "--annotate", &tag, "--message", &format!("Quorate {version}\n\n{section}")])?;
     let commit = git(&["rev-parse", "--short=10", "HEAD"])?;
-    fs::write(path, opened(&changelog, version, commit.trim()))?;
+    fs::write(path, add_commit(&changelog, version, commit.trim()))?;
     let [major, minor, _] = numbers(version)?;
     let next = format!("{major}.{}.0{BETWEEN}", minor + 1);
     commit_version(version, &next, &format!("release: {next} begins"))?;
@@ -103,7 +103,7 @@ fn last(changelog: &str) -> Result<&str, Failed> {
 }
 
 /// Adds the commit to a release's heading, and an unreleased section above it.
-fn opened(changelog: &str, version: &str, commit: &str) -> String {
+fn add_commit(changelog: &str, version: &str, commit: &str) -> String {
     let (before, after) = changelog.split_once(&format!("## {version} (")).expect("it was cut");
     let (date, after) = after.split_once(')').expect("it was cut");
     format!("{before}{COMING}\n\n## {version} ({date}, {commit}){after}")
@@ -118,7 +118,11 @@ fn numbers(version: &str) -> Result<[u32; 3], Failed> {
 }
 
 /// Turns the unreleased section into that of this version. Returns the changelog and the section.
-fn cut(changelog: &str, version: &str, date: &str) -> Result<(String, String), Failed> {
+fn close_unreleased(
+    changelog: &str,
+    version: &str,
+    date: &str,
+) -> Result<(String, String), Failed> {
     let (before, after) = changelog.split_once(&format!("{COMING}\n")).ok_or_else(|| {
         Failed(format!("CHANGELOG.md has no line `{COMING}`: there is nothing to release"))
     })?;
@@ -166,15 +170,15 @@ mod tests {
     #[test]
     fn unreleased_section_becomes_the_version() {
         let old = "# Changelog\n\n## Unreleased\n\n- new\n\n## 0.1.0 (2026-01-01)\n\n- first\n";
-        let (new, section) = cut(old, "0.2.0", "2026-11-27").unwrap();
+        let (new, section) = close_unreleased(old, "0.2.0", "2026-11-27").unwrap();
         assert_eq!(section, "- new");
         assert_eq!(new, old.replace("## Unreleased", "## 0.2.0 (2026-11-27)"));
-        assert!(cut(&new, "0.3.0", "2026-12-01").is_err(), "nothing is to come");
+        assert!(close_unreleased(&new, "0.3.0", "2026-12-01").is_err(), "nothing is to come");
         assert_eq!((last(old).ok(), last(&new).ok()), (Some("0.1.0"), Some("0.2.0")));
-        let next = opened(&new, "0.2.0", "0123456789");
+        let next = add_commit(&new, "0.2.0", "0123456789");
         let heading = "## Unreleased\n\n## 0.2.0 (2026-11-27, 0123456789)\n";
         assert_eq!(next, new.replace("## 0.2.0 (2026-11-27)\n", heading));
-        assert!(cut("## Unreleased\n\n## 0.1.0\n\n- first\n", "0.2.0", "").is_err());
+        assert!(close_unreleased("## Unreleased\n\n## 0.1.0\n\n- first\n", "0.2.0", "").is_err());
     }
 
     #[test]

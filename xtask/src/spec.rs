@@ -50,7 +50,7 @@ pub(crate) fn rules() -> Result<BTreeSet<String>, Failed> {
 
 /// Kind of place where an id is cited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum CitationKind {
     Code,
     Test,
     /// A mutant that disables the rule and must be found.
@@ -61,7 +61,7 @@ enum Place {
 #[derive(Debug, PartialEq, Eq)]
 struct Citation {
     id: String,
-    place: Place,
+    kind: CitationKind,
     line: usize,
 }
 
@@ -114,9 +114,8 @@ impl Book {
         self.cited.extend(cited.map(|citation| (name.to_owned(), citation)));
     }
 
-    fn has(&self, rule: &str, place: Place) -> bool {
-        let is =
-            |(_, citation): &(String, Citation)| citation.id == rule && citation.place == place;
+    fn is_cited(&self, rule: &str, place: CitationKind) -> bool {
+        let is = |(_, citation): &(String, Citation)| citation.id == rule && citation.kind == place;
         self.cited.iter().any(is)
     }
 
@@ -131,7 +130,7 @@ impl Book {
 
     fn numbers(&self) -> String {
         let built = self.built().count();
-        let taken_out = self.built().filter(|rule| self.has(rule, Place::Mutant));
+        let taken_out = self.built().filter(|rule| self.is_cited(rule, CitationKind::Mutant));
         numbers(self.rules.len(), built, taken_out.count())
     }
 
@@ -139,25 +138,27 @@ impl Book {
         let list = |what: &str, rules: Vec<&str>| {
             println!("{what} ({}): {}", rules.len(), rules.join(" "));
         };
-        let tested = |rule: &&str| self.has(rule, Place::Test) || self.has(rule, Place::Mutant);
+        let tested = |rule: &&str| {
+            self.is_cited(rule, CitationKind::Test) || self.is_cited(rule, CitationKind::Mutant)
+        };
         list("built, without a test", self.built().filter(|rule| !tested(rule)).collect());
-        let taken_out = |rule: &&str| self.has(rule, Place::Mutant);
+        let taken_out = |rule: &&str| self.is_cited(rule, CitationKind::Mutant);
         list("built, without a mutant", self.built().filter(|rule| !taken_out(rule)).collect());
         println!("{}", self.numbers());
     }
 
     fn faults(&self) -> Vec<String> {
         let mut faults = self.faults.clone();
-        for (file, Citation { id, line, place }) in &self.cited {
+        for (file, Citation { id, line, kind: place }) in &self.cited {
             let known = match id.strip_suffix("-*") {
-                Some(_) => self.rules.iter().any(|rule| covers(id, rule)),
+                Some(_) => self.rules.iter().any(|rule| covers_rule(id, rule)),
                 None => self.rules.contains(id),
             };
             if !known {
                 let pages = PAGES.join(", ");
                 faults.push(format!("{file}:{line}: [{id}] is no rule of {pages}"));
             }
-            if *place == Place::Code && self.is_lacking(id) {
+            if *place == CitationKind::Code && self.is_lacking(id) {
                 faults.push(format!(
                     "{file}:{line}: cites [{id}], which {DIVERGENCES} names as not built yet: take it out \
                      there, or say in the first table what is built"
@@ -166,7 +167,7 @@ impl Book {
         }
         for rule in &self.rules {
             let differs = is_named(&self.differently, rule);
-            if !self.has(rule, Place::Code) && !differs && !self.is_lacking(rule) {
+            if !self.is_cited(rule, CitationKind::Code) && !differs && !self.is_lacking(rule) {
                 faults.push(format!(
                     "[{rule}]: no code cites it, and {DIVERGENCES} does not name it: cite it where it is \
                      followed, or say there what is so instead, and why that is safe"
@@ -222,7 +223,7 @@ fn is_id(text: &str) -> bool {
         && (digits || number == "*")
 }
 
-fn covers(named: &str, rule: &str) -> bool {
+fn covers_rule(named: &str, rule: &str) -> bool {
     named.strip_suffix('*').map_or(named == rule, |family| {
         let number = rule.strip_prefix(family);
         number.is_some_and(|rest| rest.chars().all(|digit| digit.is_ascii_digit()))
@@ -230,7 +231,7 @@ fn covers(named: &str, rule: &str) -> bool {
 }
 
 fn is_named(names: &BTreeSet<String>, rule: &str) -> bool {
-    names.iter().any(|named| covers(named, rule))
+    names.iter().any(|named| covers_rule(named, rule))
 }
 
 /// Returns the bracketed texts of a line.
@@ -267,10 +268,10 @@ fn citations(name: &str, text: &str) -> Vec<Citation> {
         "fuzz/",
     ];
     let mut place = match name {
-        _ if name.ends_with(".md") || name.ends_with(".tla") => Place::Page,
-        "crates/storage/log/src/mutant.rs" => Place::Mutant,
-        _ if tests.iter().any(|part| name.contains(part)) => Place::Test,
-        _ => Place::Code,
+        _ if name.ends_with(".md") || name.ends_with(".tla") => CitationKind::Page,
+        "crates/storage/log/src/mutant.rs" => CitationKind::Mutant,
+        _ if tests.iter().any(|part| name.contains(part)) => CitationKind::Test,
+        _ => CitationKind::Code,
     };
     let proves = !text.lines().any(|line| line == "expect = \"none\"");
     let mut found = Vec::new();
@@ -278,18 +279,18 @@ fn citations(name: &str, text: &str) -> Vec<Citation> {
     while let Some((line, words)) = lines.next() {
         let next = lines.peek().map_or("", |(_, next)| next);
         if words.trim() == "#[cfg(test)]" && next.starts_with("mod ") && next.ends_with('{') {
-            place = Place::Test;
+            place = CitationKind::Test;
         }
         let list = words.strip_prefix("rules = ").or(words.strip_prefix("rule = "));
         if let Some(list) = list.filter(|_| name.contains("/mutants/") && proves) {
             for id in list.split('"').filter(|id| is_id(id)) {
-                let (id, place) = (id.to_owned(), Place::Mutant);
-                found.push(Citation { id, place, line });
+                let (id, place) = (id.to_owned(), CitationKind::Mutant);
+                found.push(Citation { id, kind: place, line });
             }
         }
         for id in ids(words) {
             let id = id.to_owned();
-            found.push(Citation { id, place, line });
+            found.push(Citation { id, kind: place, line });
         }
     }
     found

@@ -29,7 +29,7 @@ pub(crate) fn run(steps: &[Step], ends: After) -> Result<(), Failed> {
     for step in steps {
         println!("== {}", clock());
         let started = Instant::now();
-        let outcome = one(step, &own);
+        let outcome = run_step(step, &own);
         rows.push((step.join(" "), started.elapsed(), outcome.is_ok()));
         if let Err(Failed(why)) = outcome {
             println!("== failed: {why}");
@@ -47,7 +47,7 @@ pub(crate) fn run(steps: &[Step], ends: After) -> Result<(), Failed> {
 }
 
 /// Runs a step as a process of its own, as if typed by a user.
-fn one(step: Step, own: &Path) -> Result<(), Failed> {
+fn run_step(step: Step, own: &Path) -> Result<(), Failed> {
     match step {
         ["xtask", words @ ..] => shell::run(own, words),
         words => cargo(words),

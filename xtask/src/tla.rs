@@ -53,7 +53,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
     checks.retain(|check| check.size == size);
     match Tools::get()? {
-        Some(tools) => judge(&tools, checks),
+        Some(tools) => run_checks(&tools, checks),
         None => Ok(()),
     }
 }
@@ -74,7 +74,7 @@ fn text(name: &str) -> Result<String, Failed> {
 }
 
 /// Runs all checks, one per processor, and reports their results.
-fn judge(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
+fn run_checks(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
     let begin = Instant::now();
     let count = checks.len();
     let queue = Mutex::new(checks.into_iter().enumerate());
@@ -85,7 +85,7 @@ fn judge(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
         for _ in 0..processors.min(count) {
             scope.spawn(|| {
                 while let Some((number, check)) = next() {
-                    if !one(tools, number, &check)
+                    if !run_check(tools, number, &check)
                         && let Ok(mut wrong) = wrong.lock()
                     {
                         *wrong += 1;
@@ -102,7 +102,7 @@ fn judge(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
 }
 
 /// Runs one check. Returns whether it had the expected result.
-fn one(tools: &Tools, number: usize, check: &Check) -> bool {
+fn run_check(tools: &Tools, number: usize, check: &Check) -> bool {
     let begin = Instant::now();
     let place = target().join("tla").join(number.to_string());
     let outcome = tlc::run(tools, &root().join(FOLDER), check, &place);

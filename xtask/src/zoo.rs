@@ -15,7 +15,7 @@ use bugs::{Bug, Record};
 use page::PAGE;
 
 use crate::{
-    mutants::Home,
+    mutants::MutantRunner,
     shell::{Failed, root},
     spec,
 };
@@ -74,7 +74,7 @@ fn faults(bugs: &[Bug], record: &Record) -> Result<Vec<String>, Failed> {
             fault(format!("{rule} is no rule"));
         }
         for mutant in &bug.mutants {
-            if Home::of(mutant).is_none() {
+            if MutantRunner::runner_of(mutant).is_none() {
                 fault(format!("no mutant is called {mutant}"));
             }
         }

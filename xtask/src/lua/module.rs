@@ -27,14 +27,14 @@ impl<'a> Reader<'a> {
         self.at >= self.bytes.len()
     }
 
-    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8]> {
+    pub(super) fn take_bytes(&mut self, length: usize) -> Result<&'a [u8]> {
         let taken = self.bytes.get(self.at..self.at + length);
         self.at += length;
         taken.ok_or_else(|| "the module ends too early".to_owned())
     }
 
     pub(super) fn byte(&mut self) -> Result<u8> {
-        Ok(self.take(1)?[0])
+        Ok(self.take_bytes(1)?[0])
     }
 
     /// Reads a LEB128 number of at most 64 bits and ignores its sign.
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn text(&mut self) -> Result<&'a [u8]> {
         let length = self.index()?;
-        self.take(length)
+        self.take_bytes(length)
     }
 
     /// Returns the bytes read since the position `at`.
@@ -100,7 +100,7 @@ pub(super) struct Signatures {
 
 impl Signatures {
     /// Records the types and functions in a section. Ignores other sections.
-    pub(super) fn learn(&mut self, section: u8, from: &mut Reader<'_>) -> Result<()> {
+    pub(super) fn record_section(&mut self, section: u8, from: &mut Reader<'_>) -> Result<()> {
         if ![TYPES, IMPORTS, FUNCTIONS].contains(&section) {
             return Ok(());
         }

@@ -16,7 +16,7 @@ const END: u8 = 0x0b;
 /// Rewrites all functions of a module.
 pub(super) fn separate(module: &[u8]) -> Result<Vec<u8>> {
     let mut from = Reader::new(module);
-    let mut out = from.take(8)?.to_vec();
+    let mut out = from.take_bytes(8)?.to_vec();
     let mut signatures = Signatures::default();
     while !from.is_empty() {
         let (section, content) = (from.byte()?, from.text()?);
@@ -24,7 +24,7 @@ pub(super) fn separate(module: &[u8]) -> Result<Vec<u8>> {
         let changed = if section == CODE {
             code(&mut inner, &signatures)?
         } else {
-            signatures.learn(section, &mut inner)?;
+            signatures.record_section(section, &mut inner)?;
             content.to_vec()
         };
         out.push(section);
@@ -63,14 +63,14 @@ struct Function<'a> {
     /// Number of values on the stack.
     height: usize,
     /// Set if the rest of the frame is unreachable.
-    dead: bool,
+    is_unreachable: bool,
     out: Vec<u8>,
 }
 
 impl<'a> Function<'a> {
     fn new(signatures: &'a Signatures, kind: u8) -> Self {
         let frames = vec![Frame { opcode: BLOCK, kind, height: 0, ours: false }];
-        Self { signatures, frames, height: 0, dead: false, out: Vec::new() }
+        Self { signatures, frames, height: 0, is_unreachable: false, out: Vec::new() }
     }
 
     fn rewrite(mut self, body: &[u8]) -> Result<Vec<u8>> {
@@ -84,17 +84,17 @@ impl<'a> Function<'a> {
             let start = from.at();
             let opcode = from.byte()?;
             match opcode {
-                BLOCK | LOOP | IF => self.enter(opcode, from.byte()?)?,
+                BLOCK | LOOP | IF => self.enter_block(opcode, from.byte()?)?,
                 ELSE => self.otherwise()?,
                 END => {
-                    self.leave()?;
+                    self.leave_block()?;
                     if !from.is_empty() {
                         self.begin_region();
                     }
                 }
                 0x0c..=0x0e => self.branch(opcode, &mut from)?,
                 _ => {
-                    self.plain(opcode, &mut from)?;
+                    self.read_plain(opcode, &mut from)?;
                     self.out.extend(from.since(start));
                 }
             }
@@ -102,7 +102,7 @@ impl<'a> Function<'a> {
         Ok(self.out)
     }
 
-    fn enter(&mut self, opcode: u8, kind: u8) -> Result<()> {
+    fn enter_block(&mut self, opcode: u8, kind: u8) -> Result<()> {
         if kind != NO_RESULT && !(0x7c..=0x7f).contains(&kind) {
             return Err("a block with parameters".to_owned());
         }
@@ -124,16 +124,16 @@ impl<'a> Function<'a> {
     fn otherwise(&mut self) -> Result<()> {
         self.end_regions();
         let frame = self.frames.last().filter(|frame| frame.opcode == IF).ok_or("no if")?;
-        (self.height, self.dead) = (frame.height, false);
+        (self.height, self.is_unreachable) = (frame.height, false);
         self.out.push(ELSE);
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<()> {
+    fn leave_block(&mut self) -> Result<()> {
         self.end_regions();
         let frame = self.frames.pop().ok_or("an end too many")?;
         self.height = frame.height + usize::from(frame.kind != NO_RESULT);
-        self.dead = false;
+        self.is_unreachable = false;
         self.out.push(END);
         Ok(())
     }
@@ -168,12 +168,12 @@ impl<'a> Function<'a> {
         if opcode != 0x0c {
             self.pop(1)?;
         }
-        self.dead |= opcode != 0x0d;
+        self.is_unreachable |= opcode != 0x0d;
         Ok(())
     }
 
     fn pop(&mut self, count: usize) -> Result<()> {
-        if self.dead {
+        if self.is_unreachable {
             return Ok(());
         }
         self.height = self.height.checked_sub(count).ok_or("an empty stack")?;
@@ -182,15 +182,15 @@ impl<'a> Function<'a> {
 
     fn change(&mut self, (parameters, results): Signature) -> Result<()> {
         self.pop(parameters)?;
-        self.height += if self.dead { 0 } else { results };
+        self.height += if self.is_unreachable { 0 } else { results };
         Ok(())
     }
 
     /// Reads the operands of an instruction that is copied unchanged, and updates the stack height.
-    fn plain(&mut self, opcode: u8, from: &mut Reader<'_>) -> Result<()> {
+    fn read_plain(&mut self, opcode: u8, from: &mut Reader<'_>) -> Result<()> {
         let effect = match opcode {
             0x00 | 0x0f => {
-                self.dead = true;
+                self.is_unreachable = true;
                 return Ok(());
             }
             0x10 => {
@@ -204,11 +204,11 @@ impl<'a> Function<'a> {
                 (parameters + 1, results)
             }
             0x44 => {
-                from.take(8)?;
+                from.take_bytes(8)?;
                 (0, 1)
             }
             0x43 => {
-                from.take(4)?;
+                from.take_bytes(4)?;
                 (0, 1)
             }
             0xfc => bulk(from)?,
@@ -225,7 +225,7 @@ fn bulk(from: &mut Reader<'_>) -> Result<Signature> {
         11 => 1,
         other => return Err(format!("unknown instruction 0xfc {other}")),
     };
-    from.take(zeros)?;
+    from.take_bytes(zeros)?;
     Ok((3, 0))
 }
 

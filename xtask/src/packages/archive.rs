@@ -4,26 +4,26 @@ use std::io::{self, Write as _};
 
 use flate2::{Compression, GzBuilder};
 
-use crate::tree::{Entry, Tree, What};
+use crate::tree::{Entry, EntryKind, Tree};
 
 /// Returns the files as a tar archive, all with the same time. Names begin with `prefix`.
 pub(crate) fn tar(tree: &Tree, prefix: &str, time: u32) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (path, entry) in tree.all() {
         let mut header = tar::Header::new_gnu();
-        let Entry { what, mode, owner } = entry;
+        let Entry { kind: what, mode, owner } = entry;
         header.set_mode(*mode);
         header.set_mtime(time.into());
         header.set_uid((*owner).into());
         header.set_gid((*owner).into());
         let name = format!("{prefix}{path}");
         match what {
-            What::Folder => {
+            EntryKind::Folder => {
                 header.set_entry_type(tar::EntryType::Directory);
                 header.set_size(0);
                 archive.append_data(&mut header, format!("{name}/"), io::empty())?;
             }
-            What::File(bytes) => {
+            EntryKind::File(bytes) => {
                 header.set_size(bytes.len() as u64);
                 archive.append_data(&mut header, name, bytes.as_slice())?;
             }

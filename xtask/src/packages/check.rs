@@ -76,7 +76,7 @@ fn deb(files: &[PathBuf], program: &Program, release: &Release) -> Result<(), Fa
     read(command.arg("--raw-extract").arg(file).arg(folder.path()))?;
     let configs = fs::read_to_string(folder.path().join("DEBIAN/conffiles"))?;
     demand("conffiles", &configs, "/etc/quorate/quorate.toml\n")?;
-    all_there(|path| folder.path().join(path.trim_start_matches('/')).is_file())?;
+    check_complete(|path| folder.path().join(path.trim_start_matches('/')).is_file())?;
     let binary = folder.path().join("usr/bin/quorate");
     demand_version(&read(Command::new(&binary).arg("--version"))?, release)?;
     println!("  dpkg-deb unpacks it, and its binary runs");
@@ -162,7 +162,7 @@ fn rpm(files: &[PathBuf], release: &Release) -> Result<(), Failed> {
     )?;
     let listed = ask(&["-qpl"])?;
     let listed: BTreeSet<&str> = listed.lines().collect();
-    all_there(|path| listed.contains(path))?;
+    check_complete(|path| listed.contains(path))?;
     demand("configuration", &ask(&["-qpc"])?, "/etc/quorate/quorate.toml\n")?;
     let requires = ask(&["-qpR"])?;
     if !requires.contains("libc.so.6(GLIBC_") {
@@ -235,7 +235,7 @@ fn runs_alone(
     }
 }
 
-fn all_there(is_there: impl Fn(&str) -> bool) -> Result<(), Failed> {
+fn check_complete(is_there: impl Fn(&str) -> bool) -> Result<(), Failed> {
     match INSTALLED.iter().find(|path| !is_there(path)) {
         Some(path) => Err(Failed(format!("{path} is not in it"))),
         None => Ok(()),

@@ -49,7 +49,7 @@ pub(crate) fn check(image: &Path, config: &Value, program: &Program) -> Result<(
         let folder = tempfile::tempdir()?;
         certificates(folder.path(), &page, "Container", program)?;
         let container = podman(folder.path(), line)?;
-        let test = until(&format!("nsenter --net=/run/netns/{} {client}", container.name));
+        let test = retry_line(&format!("nsenter --net=/run/netns/{} {client}", container.name));
         if !run(image, config, program, folder.path(), &[container], &test)? {
             return skip(what, "it takes namespaces with a bridge");
         }
@@ -167,7 +167,7 @@ fn pods(folder: &Path, manifest: &str, page: &str) -> Result<(Vec<Container>, St
             let port = port.and_then(|port| port["containerPort"].as_integer()).unwrap_or_default();
             let scheme = get["scheme"].as_str().unwrap_or("HTTP").to_lowercase();
             let url = format!("{scheme}://{name}:{port}{}", text(&get["path"]));
-            test += &until(&format!("curl --fail --silent --show-error --insecure {url}"));
+            test += &retry_line(&format!("curl --fail --silent --show-error --insecure {url}"));
         }
         pods.push(Container { name, environment: Vec::new(), arguments, mounts });
     }
@@ -178,7 +178,7 @@ fn pods(folder: &Path, manifest: &str, page: &str) -> Result<(Vec<Container>, St
 }
 
 /// Returns a line of a script that repeats a command until it succeeds.
-fn until(command: &str) -> String {
+fn retry_line(command: &str) -> String {
     format!("until {command}; do sleep 0.2; done\n")
 }
 

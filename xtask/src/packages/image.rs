@@ -92,15 +92,15 @@ pub(crate) fn make(program: &Program, release: &Release) -> Result<(String, Vec<
 /// Returns the base layer: the libraries with their notices, the users, and the folders.
 fn base(program: &Program) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
-    for place in program.places()? {
-        tree.program(inside(&place), fs::read(&place).map_err(Failed::at(&place))?);
+    for place in program.debug_paths()? {
+        tree.program(path_in_image(&place), fs::read(&place).map_err(Failed::at(&place))?);
     }
     let loader = Path::new(&program.loader);
-    tree.program(inside(loader), fs::read(loader).map_err(Failed::at(loader))?);
+    tree.program(path_in_image(loader), fs::read(loader).map_err(Failed::at(loader))?);
     for package in NOTICES {
         let notice = format!("/usr/share/doc/{package}/copyright");
         if let Ok(bytes) = fs::read(&notice) {
-            tree.file(inside(Path::new(&notice)), bytes);
+            tree.file(path_in_image(Path::new(&notice)), bytes);
         }
     }
     let users = format!("root:x:0:0::/:/\nquorate:x:{USER}:{USER}::/data:/\n");
@@ -116,7 +116,7 @@ fn base(program: &Program) -> Result<Tree, Failed> {
 /// Returns the layer with the programs, their licences and the list of their parts.
 fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
-    for (name, bytes) in program.all() {
+    for (name, bytes) in program.all_programs() {
         tree.program(&format!("usr/bin/{name}"), bytes.clone());
     }
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
@@ -130,6 +130,6 @@ fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
 }
 
 /// Converts a path of this machine to one in the image.
-fn inside(path: &Path) -> &str {
+fn path_in_image(path: &Path) -> &str {
     path.to_str().unwrap_or_default().trim_start_matches('/')
 }

@@ -34,7 +34,7 @@ enum Kind {
 }
 
 /// Options of `package`.
-struct Wanted {
+struct PackageOptions {
     kinds: Vec<Kind>,
     binary: PathBuf,
     to: PathBuf,
@@ -45,7 +45,7 @@ struct Wanted {
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
-    match wanted(&words).and_then(|wanted| run(&wanted)) {
+    match parse_options(&words).and_then(|wanted| run(&wanted)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failed(why)) => {
             println!("package: {why}");
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn wanted(words: &[String]) -> Result<Wanted, Failed> {
+fn parse_options(words: &[String]) -> Result<PackageOptions, Failed> {
     let (mut kinds, mut binary, mut to) = (Vec::new(), None, None);
     let (mut check, mut level) = (false, Compression::best());
     let mut words = words.iter().map(String::as_str);
@@ -75,7 +75,7 @@ fn wanted(words: &[String]) -> Result<Wanted, Failed> {
     if kinds.is_empty() {
         kinds = vec![Kind::Deb, Kind::Rpm, Kind::Oci];
     }
-    Ok(Wanted {
+    Ok(PackageOptions {
         kinds,
         binary: binary.ok_or_else(|| missing("--binary"))?,
         to: to.ok_or_else(|| missing("--to"))?,
@@ -84,9 +84,9 @@ fn wanted(words: &[String]) -> Result<Wanted, Failed> {
     })
 }
 
-fn run(wanted: &Wanted) -> Result<(), Failed> {
+fn run(wanted: &PackageOptions) -> Result<(), Failed> {
     let program = Program::read(&wanted.binary)?.with_others()?.split()?;
-    let release = Release::of(&root(), &program.machine)?;
+    let release = Release::from_tree(&root(), &program.machine)?;
     fs::create_dir_all(&wanted.to).map_err(Failed::at(&wanted.to))?;
     let mut sums = String::new();
     let mut debian = None;
@@ -151,7 +151,7 @@ mod tests {
     fn missing_or_unknown_arguments_are_errors() {
         let of = |line: &str| {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-            wanted(&words)
+            parse_options(&words)
         };
         let kinds = |line: &str| of(line).map(|wanted| wanted.kinds).ok();
         let places = "--binary a --to b";

@@ -125,7 +125,7 @@ fn collect(stage: &Path, program: &Program, release: &Release, lib: &str) -> Res
     };
     let file = |name: &str, bytes: &[u8]| put(name, bytes, 0o644);
     let gz = |name: &str, bytes: &[u8]| file(name, &gzip(bytes, Compression::best())?);
-    for (name, bytes) in program.all() {
+    for (name, bytes) in program.all_programs() {
         put(&format!("bin/{name}"), bytes, 0o755)?;
     }
     file("lib/libquorate.so", &program.library)?;
@@ -149,10 +149,10 @@ fn collect(stage: &Path, program: &Program, release: &Release, lib: &str) -> Res
         }
     }
     for shell in ["bash", "zsh", "fish"] {
-        file(shell, program.says(&["completions", shell])?.as_bytes())?;
+        file(shell, program.output_of(&["completions", shell])?.as_bytes())?;
     }
     let pages = tempfile::tempdir()?;
-    program.says(&["man", "--to", &pages.path().display().to_string()])?;
+    program.output_of(&["man", "--to", &pages.path().display().to_string()])?;
     for page in fs::read_dir(pages.path())? {
         let page = page?;
         gz(&format!("man/{}.gz", page.file_name().to_string_lossy()), &fs::read(page.path())?)?;

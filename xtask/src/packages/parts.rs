@@ -26,10 +26,10 @@ const TEXTS: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"
 
 /// All third-party crates, by name and version.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parts(Vec<Part>);
+pub(crate) struct Parts(Vec<ThirdPartyCrate>);
 
 #[derive(Clone, Debug)]
-struct Part {
+struct ThirdPartyCrate {
     name: String,
     version: String,
     license: String,
@@ -41,7 +41,7 @@ struct Part {
 
 impl Parts {
     /// Lists the crates that are linked into the programs for `machine`.
-    pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
+    pub(crate) fn linked_into(root: &Path, machine: &Machine) -> Result<Self, Failed> {
         let platform = format!("{}-unknown-linux-gnu", machine.rpm);
         let words = ["--locked", "--filter-platform", &platform].map(str::to_owned);
         let metadata = MetadataCommand::new().current_dir(root).other_options(words).exec();
@@ -59,7 +59,7 @@ impl Parts {
         let mut parts = Vec::new();
         for package in linked(&metadata)? {
             let named = (package.name.to_string(), package.version.to_string());
-            parts.push(Part {
+            parts.push(ThirdPartyCrate {
                 texts: texts(package.manifest_path.as_std_path().parent().unwrap_or(root))?,
                 license: package.license.clone().unwrap_or_default(),
                 repository: package.repository.clone().unwrap_or_default(),
@@ -74,7 +74,7 @@ impl Parts {
 
     /// Returns the list in CycloneDX 1.5, for vulnerability scanners.
     pub(crate) fn list(&self, release: &Release) -> Vec<u8> {
-        let components: Vec<Value> = self.0.iter().map(Part::component).collect();
+        let components: Vec<Value> = self.0.iter().map(ThirdPartyCrate::component).collect();
         let list = json!({
             "bomFormat": "CycloneDX",
             "specVersion": "1.5",
@@ -105,7 +105,7 @@ impl Parts {
                 under.entry(text).or_default().insert(part.to_string());
             }
             if part.texts.is_empty() {
-                let Part { license, repository, .. } = part;
+                let ThirdPartyCrate { license, repository, .. } = part;
                 let _ = writeln!(without, "  {part}: {license}, {repository}");
             }
         }
@@ -125,7 +125,7 @@ impl Parts {
     }
 }
 
-impl Part {
+impl ThirdPartyCrate {
     fn component(&self) -> Value {
         let url = format!("pkg:cargo/{}@{}", self.name, self.version);
         let mut component = json!({
@@ -147,7 +147,7 @@ impl Part {
     }
 }
 
-impl std::fmt::Display for Part {
+impl std::fmt::Display for ThirdPartyCrate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.name, self.version)
     }
@@ -195,8 +195,8 @@ fn texts(folder: &Path) -> Result<Vec<String>, Failed> {
 mod tests {
     use super::*;
 
-    fn part(name: &str, texts: &[&str]) -> Part {
-        Part {
+    fn part(name: &str, texts: &[&str]) -> ThirdPartyCrate {
+        ThirdPartyCrate {
             name: name.to_owned(),
             version: "1.2.3".to_owned(),
             license: "MIT/Apache-2.0".to_owned(),

@@ -25,7 +25,7 @@ pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) bytes: Vec<u8>,
     /// The other programs, by name.
-    pub(crate) others: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) other_programs: Vec<(&'static str, Vec<u8>)>,
     /// C library.
     pub(crate) library: Vec<u8>,
     /// Debug information of all programs, if it has been split off.
@@ -68,7 +68,7 @@ impl Program {
         let needs = needs(&file, &bytes).map_err(Failed::at(path))?;
         Ok(Self {
             path: path.to_owned(),
-            others: Vec::new(),
+            other_programs: Vec::new(),
             library: Vec::new(),
             symbols: Vec::new(),
             machine,
@@ -82,7 +82,7 @@ impl Program {
     pub(crate) fn with_others(mut self) -> Result<Self, Failed> {
         for name in OTHERS {
             let bytes = self.read_other(name)?;
-            self.others.push((name, bytes));
+            self.other_programs.push((name, bytes));
         }
         self.library = self.read_other(LIBRARY)?;
         let known = |library: &str| KNOWN.iter().any(|name| library.starts_with(name));
@@ -101,15 +101,15 @@ impl Program {
     }
 
     /// Returns the programs with their names, the binary first.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &Vec<u8>)> {
-        let others = self.others.iter().map(|(name, bytes)| (*name, bytes));
+    pub(crate) fn all_programs(&self) -> impl Iterator<Item = (&'static str, &Vec<u8>)> {
+        let others = self.other_programs.iter().map(|(name, bytes)| (*name, bytes));
         std::iter::once(("quorate", &self.bytes)).chain(others)
     }
 
     /// Splits the debug information off all programs.
     pub(crate) fn split(mut self) -> Result<Self, Failed> {
         let path = self.path.clone();
-        let others = self.others.iter_mut().map(|(_, bytes)| bytes);
+        let others = self.other_programs.iter_mut().map(|(_, bytes)| bytes);
         for bytes in [&mut self.bytes, &mut self.library].into_iter().chain(others) {
             let (program, symbols) = symbols::split(&path, std::mem::take(bytes))?;
             *bytes = program;
@@ -130,7 +130,7 @@ impl Program {
     }
 
     /// Returns the paths at which this machine's loader finds the libraries.
-    pub(crate) fn places(&self) -> Result<Vec<PathBuf>, Failed> {
+    pub(crate) fn debug_paths(&self) -> Result<Vec<PathBuf>, Failed> {
         let mut command = Command::new(&self.loader);
         let listed = read(command.arg("--list").arg(&self.path))?;
         let place = |line: &str| {
@@ -142,7 +142,7 @@ impl Program {
     }
 
     /// Runs the program with the arguments `words` and returns its output.
-    pub(crate) fn says(&self, words: &[&str]) -> Result<String, Failed> {
+    pub(crate) fn output_of(&self, words: &[&str]) -> Result<String, Failed> {
         let mut command = Command::new(&self.path);
         for (name, _) in env::vars_os() {
             if name.to_string_lossy().starts_with("QUORATE_") {
@@ -182,7 +182,7 @@ mod tests {
         assert!(program.needs.iter().any(|(library, _)| library == "libc.so.6"));
         let libc: Vec<u32> = program.libc().split('.').map(|part| part.parse().unwrap()).collect();
         assert!(libc >= vec![2, 17], "{libc:?}");
-        let places = program.places().unwrap();
+        let places = program.debug_paths().unwrap();
         assert!(places.iter().all(|place| place.is_file()), "{places:?}");
         assert!(places.iter().any(|place| place.ends_with("libc.so.6")), "{places:?}");
     }

@@ -26,7 +26,7 @@ pub(crate) struct Release {
 impl Release {
     /// Reads the commit of this source tree and its time. Without a repository, the builder must
     /// set the time.
-    pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
+    pub(crate) fn from_tree(root: &Path, machine: &Machine) -> Result<Self, Failed> {
         let revision = git(root, &["rev-parse", "HEAD"]);
         let time = env::var(TIME).ok();
         let time = time.or_else(|| git(root, &["log", "-1", "--format=%ct"]));
@@ -41,7 +41,7 @@ impl Release {
             time: time
                 .parse()
                 .map_err(|_| Failed(format!("{TIME}={time} is not a number of seconds")))?,
-            parts: Parts::of(root, machine)?,
+            parts: Parts::linked_into(root, machine)?,
         })
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Symbols {
 
 impl Symbols {
     /// Returns the path at which debuggers and the program's own backtraces expect the file.
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn debug_path(&self) -> String {
         let (folder, file) = self.build_id.split_at(2);
         format!("usr/lib/debug/.build-id/{folder}/{file}.debug")
     }
@@ -69,7 +69,7 @@ pub(crate) fn make(
     }
     let mut tree = Tree::default();
     for symbols in &program.symbols {
-        tree.file(&symbols.place(), symbols.bytes.clone());
+        tree.file(&symbols.debug_path(), symbols.bytes.clone());
     }
     let name = format!("quorate-{}-{}.debug.tar.gz", release.version, program.machine.debian);
     Ok(Some((name, gzip(&tar(&tree, "", release.time)?, level)?)))
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(without.build_id().unwrap(), file.build_id().unwrap());
         let id = symbols.build_id.as_str();
         assert_eq!(
-            symbols.place(),
+            symbols.debug_path(),
             format!("usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..])
         );
         let folder = tempfile::tempdir().unwrap();

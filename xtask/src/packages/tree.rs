@@ -9,7 +9,7 @@ pub(crate) struct Tree(BTreeMap<String, Entry>);
 /// A file or a folder.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) what: What,
+    pub(crate) kind: EntryKind,
     pub(crate) mode: u32,
     /// Id of the user and of the group.
     pub(crate) owner: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Entry {
 
 /// Kind of an entry.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum EntryKind {
     Folder,
     File(Vec<u8>),
 }
@@ -29,24 +29,24 @@ impl Tree {
     }
 
     pub(crate) fn file(&mut self, path: &str, bytes: Vec<u8>) {
-        self.put(path, What::File(bytes), 0o644, 0);
+        self.put(path, EntryKind::File(bytes), 0o644, 0);
     }
 
     pub(crate) fn program(&mut self, path: &str, bytes: Vec<u8>) {
-        self.put(path, What::File(bytes), 0o755, 0);
+        self.put(path, EntryKind::File(bytes), 0o755, 0);
     }
 
     pub(crate) fn folder(&mut self, path: &str, mode: u32, owner: u32) {
-        self.put(path, What::Folder, mode, owner);
+        self.put(path, EntryKind::Folder, mode, owner);
     }
 
     /// Adds an entry and its parent folders.
-    fn put(&mut self, path: &str, what: What, mode: u32, owner: u32) {
+    fn put(&mut self, path: &str, what: EntryKind, mode: u32, owner: u32) {
         for (at, _) in path.match_indices('/') {
-            let folder = Entry { what: What::Folder, mode: 0o755, owner: 0 };
+            let folder = Entry { kind: EntryKind::Folder, mode: 0o755, owner: 0 };
             self.0.entry(path[..at].to_owned()).or_insert(folder);
         }
-        self.0.insert(path.to_owned(), Entry { what, mode, owner });
+        self.0.insert(path.to_owned(), Entry { kind: what, mode, owner });
     }
 }
 

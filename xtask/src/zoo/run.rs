@@ -25,15 +25,15 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     println!("| planted or played | found by | seconds |\n|---|---|--:|");
     for (name, is_mutant) in chosen {
         let finding = match is_mutant {
-            true => mutants::look(&name)?,
+            true => mutants::find_mutant(&name)?,
             false => test(&name)?,
         };
-        let by = finding.by.as_deref();
+        let by = finding.found_by.as_deref();
         missed += usize::from(by.is_none());
         println!("| {name} | {} | {:.1} |", by.unwrap_or("**nothing**"), finding.seconds);
         if keep {
             let found = Found {
-                by: finding.by.filter(|_| is_mutant),
+                by: finding.found_by.filter(|_| is_mutant),
                 seconds: (finding.seconds * 10.0).round() / 10.0,
                 earlier: false,
             };
@@ -85,7 +85,7 @@ fn test(name: &str) -> Result<Finding, Failed> {
     let said = cargo(&[function])?;
     let seconds = begin.elapsed().as_secs_f64();
     match said.lines().any(is_a_pass) {
-        true => Ok(Finding { by: Some(format!("test {function}")), seconds }),
+        true => Ok(Finding { found_by: Some(format!("test {function}")), seconds }),
         false => Err(Failed(format!("{name} did not run: {said}"))),
     }
 }
