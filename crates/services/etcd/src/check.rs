@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    mvcc::{KEY_BYTES_MAX, order_of},
+    mvcc::{KEY_BYTES_MAX, sort_order},
     proto::etcdserverpb::{
         DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
         range_request::{SortOrder, SortTarget},
@@ -56,7 +56,7 @@ pub fn range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
         request.min_create_revision,
         request.max_create_revision,
     ];
-    if order_of(request).is_some() {
+    if sort_order(request).is_some() {
         return Err(StreamRefusal::Order);
     }
     match filters == [0; 4] {

@@ -78,7 +78,7 @@ pub(super) fn not_streamed(refusal: StreamRefusal) -> Status {
     let text = match refusal {
         StreamRefusal::Order => "RangeStream does not support custom sort orders",
         StreamRefusal::RevisionFilters => "RangeStream does not support revision filters",
-        StreamRefusal::Other(refusal) => return refused(refusal),
+        StreamRefusal::Other(refusal) => return refusal_status(refusal),
     };
     Status::unimplemented(text)
 }

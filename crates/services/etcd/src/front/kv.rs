@@ -12,7 +12,7 @@ use super::{
     errors,
     gate::Requester,
     memory::Share,
-    queue::Answers,
+    queue::ResponseStream,
     range_stream,
 };
 use crate::{
@@ -113,7 +113,7 @@ impl KvService for Kv {
         Ok(charged_response(range, share))
     }
 
-    type RangeStreamStream = Answers<RangeStreamResponse>;
+    type RangeStreamStream = ResponseStream<RangeStreamResponse>;
 
     async fn range_stream(
         &self,

@@ -15,7 +15,7 @@ use super::{
     errors,
     gate::Requester,
     memory::Share,
-    queue::{Answers, Queued},
+    queue::{Queued, ResponseStream},
 };
 use crate::{
     command::Query,
@@ -35,7 +35,7 @@ pub(super) fn start(
     asking: &Arc<ReplicaAccess>,
     asker: Requester,
     request: RangeRequest,
-) -> Answers<RangeStreamResponse> {
+) -> ResponseStream<RangeStreamResponse> {
     let (chunks, receiver) = mpsc::channel(CHUNKS_MAX);
     let asking = Arc::clone(asking);
     tokio::spawn(async move {
@@ -43,7 +43,7 @@ pub(super) fn start(
             let _ = timeout(STALL, chunks.send(Err(status).into())).await;
         }
     });
-    Answers(receiver)
+    ResponseStream(receiver)
 }
 
 async fn send_range(
@@ -52,17 +52,17 @@ async fn send_range(
     request: RangeRequest,
     chunks: &Chunks,
 ) -> Result<(), Status> {
-    let mut freshness = Freshness::of(request.serializable);
+    let mut freshness = Freshness::from_serializable(request.serializable);
     let mut paging = Paging::new(request);
     loop {
         let query = Query::Page(paging.next(PAGE_VISITS_MAX));
         let (page, share) = asking.query(asker, &query, freshness).await?;
         freshness = Freshness::Local;
-        let is_last = paging.add(page).map_err(errors::refused)?;
+        let is_last = paging.add(page).map_err(errors::refusal_status)?;
         let kvs = paging.take_chunk();
         if is_last {
             let mut range = RangeResponse { kvs, ..paging.finish() };
-            asking.fill(&mut range.header);
+            asking.complete_header(&mut range.header);
             return send(chunks, range, share).await;
         }
         if !kvs.is_empty() {
@@ -74,7 +74,7 @@ async fn send_range(
 /// Queues a response, and waits while the queue is full.
 async fn send(chunks: &Chunks, range: RangeResponse, share: Share) -> Result<(), Status> {
     let response = RangeStreamResponse { range_response: Some(range) };
-    let sent = timeout(STALL, chunks.send(Queued::of(response, share, None))).await;
+    let sent = timeout(STALL, chunks.send(Queued::with_memory(response, share, None))).await;
     let gone = Status::cancelled("the client does not read its stream");
     sent.map_err(|_| gone.clone())?.map_err(|_| gone)
 }

@@ -24,7 +24,6 @@ mod read;
 mod txn;
 mod write;
 
-pub(crate) use self::layout::{PLACE_BYTES_MAX, is_valid_entry};
 pub use self::{
     base::Mvcc,
     budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
@@ -36,6 +35,6 @@ pub use self::{
     txn::{is_readonly, is_serializable},
 };
 pub(crate) use self::{
-    layout::{PLACE_BYTES_MAX, is_place},
-    range::order_of,
+    layout::{PLACE_BYTES_MAX, is_valid_entry},
+    range::sort_order,
 };

@@ -10,7 +10,7 @@ use super::{
     base::Mvcc,
     budget::QUERY_BYTES_MAX,
     layout::Record,
-    range::{arrange, entry, keys_to_find, matches_revisions, response_bytes, sort},
+    range::{arrange, entry, key_limit, keys_to_find, matches_revisions, response_bytes, sort},
     read::Keys,
     write::header,
 };
@@ -39,6 +39,10 @@ pub struct Paging {
     /// First key of the next page.
     next: Bytes,
     found_keys: Vec<KeyValue>,
+    /// Number of keys that [`Paging::take_chunk`] has removed from `found_keys`, of which the last
+    /// is dropped if it exceeds the limit.
+    taken_keys: usize,
+    has_more: bool,
     bytes: u64,
     count: i64,
 }
@@ -51,6 +55,8 @@ impl Paging {
             now: 0,
             next: Bytes::new(),
             found_keys: Vec::new(),
+            taken_keys: 0,
+            has_more: false,
             bytes: 0,
             count: 0,
         }
@@ -75,7 +81,8 @@ impl Paging {
 
     /// Returns the request for the next page, which visits at most `visits` keys.
     pub fn next(&self, visits: u64) -> PageRequest {
-        let wanted = keys_to_find(&self.request).saturating_sub(self.found_keys.len());
+        let wanted =
+            keys_to_find(&self.request).saturating_sub(self.taken_keys + self.found_keys.len());
         PageRequest {
             request: Some(self.request.clone()),
             revision: self.page_revision.unwrap_or(0),
@@ -124,17 +131,18 @@ impl Paging {
     /// must pass [`check::range_stream`](crate::check::range_stream): keys are not sorted across
     /// chunks.
     pub fn take_chunk(&mut self) -> Vec<KeyValue> {
-        let room = limit_of(&self.request).map_or(usize::MAX, |most| most - self.taken.min(most));
-        self.taken += self.found.len();
-        self.more |= self.found.len() > room;
-        self.found.truncate(room);
+        let limit = key_limit(&self.request).unwrap_or(usize::MAX);
+        let keys_left = limit.saturating_sub(self.taken_keys);
+        self.taken_keys += self.found_keys.len();
+        self.has_more |= self.found_keys.len() > keys_left;
+        self.found_keys.truncate(keys_left);
         self.bytes = 0;
-        mem::take(&mut self.found)
+        mem::take(&mut self.found_keys)
     }
 
     /// Returns the response after all pages have been added, without the keys already taken.
     pub fn finish(mut self) -> RangeResponse {
-        let more = arrange(&self.request, &mut self.found_keys);
+        let more = self.has_more | arrange(&self.request, &mut self.found_keys);
         RangeResponse { header: header(self.now), kvs: self.found_keys, more, count: self.count }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Returns the order of the response, or `None` if it is that of the keys.
-fn sort_order(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
+pub(crate) fn sort_order(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     let target = request.sort_target();
     match (target, request.sort_order()) {
         // Keys are read in this order anyway.
@@ -34,7 +34,7 @@ fn sort_order(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
 }
 
 /// Returns the maximum number of keys in the response, if the request limits it.
-fn key_limit(request: &RangeRequest) -> Option<usize> {
+pub(super) fn key_limit(request: &RangeRequest) -> Option<usize> {
     let limit = usize::try_from(request.limit).ok();
     limit.filter(|limit| *limit > 0)
 }

@@ -9,7 +9,7 @@ use std::{
 
 use quorate::{Builder, Embedded, Protection, StateMachine};
 use quorate_etcd::{
-    front::{Listener, Server, Settings, Tokens},
+    front::{Listener, Retention, Server, Settings, Tokens},
     proto::etcdserverpb::{
         CompactionRequest, Compare, DeleteRangeRequest, MemberAddRequest, MemberListRequest,
         MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
