@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mutants_are_found_where_they_are() {
+    fn mutants_are_found_in_their_crate() {
         assert_eq!(MutantRunner::runner_of("p2-1-vote-below-promise"), Some(MutantRunner::Model));
         assert_eq!(MutantRunner::runner_of("window_never_shrunk"), Some(MutantRunner::Sim));
         assert_eq!(MutantRunner::runner_of("p4-floor-falls"), Some(MutantRunner::Devices));

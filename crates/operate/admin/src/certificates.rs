@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_said_thirty_days_before() {
+    fn expiry_is_announced_thirty_days_before() {
         let at = |days: i64| CertificateView::view_at("node", lasts(-1, days), NOW);
         assert_eq!((at(30).warning(), at(30).state), (None, State::Valid));
         for days in [29, 0] {

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_or_refused() {
+    fn responses_are_parsed_or_refused() {
         let get = |bytes: &[u8]| get(&serve_once(bytes.to_vec()), "/status", WAIT);
         let response = get(b"HTTP/1.0 503 Service Unavailable\r\na: b\r\n\r\nwhy").unwrap();
         assert_eq!((response.status, &*response.body), (503, "why"));

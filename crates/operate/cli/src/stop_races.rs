@@ -30,7 +30,7 @@ use sync::{Arc, Ordering};
 type Reactor = Box<dyn Fn() + Send>;
 
 /// Checks that the reactor is notified of a signal that arrives at any moment of the start.
-fn a_signal_is_never_lost(tell: impl Fn(&StopRequest<Reactor>, Reactor)) {
+fn check_no_signal_is_lost(tell: impl Fn(&StopRequest<Reactor>, Reactor)) {
     let stop = StopRequest::<Reactor>::new();
     let signals = stop.clone();
     let signals = thread::spawn(move || signals.request_stop());
@@ -47,8 +47,8 @@ fn a_signal_is_never_lost(tell: impl Fn(&StopRequest<Reactor>, Reactor)) {
 }
 
 #[test]
-fn a_signal_while_the_node_starts_stops_it() {
-    shuttle::check_dfs(|| a_signal_is_never_lost(StopRequest::set_stopper), None);
+fn signal_during_the_start_stops_the_node() {
+    shuttle::check_dfs(|| check_no_signal_is_lost(StopRequest::set_stopper), None);
     // A faulty start that checks for a stop request and only then registers the reactor.
     let looks_first = |stop: &StopRequest<Reactor>, reactor: Reactor| {
         if stop.is_stop_requested() {

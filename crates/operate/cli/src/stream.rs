@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_in_utc() {
+    fn times_are_in_utc() {
         assert_eq!(format_time(0), "1970-01-01T00:00:00Z");
         assert_eq!(format_time(1_700_000_000), "2023-11-14T22:13:20Z");
     }

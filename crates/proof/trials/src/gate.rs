@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_more_write_or_message_is_a_fault() {
+    fn any_change_of_an_exact_count_is_reported() {
         assert_eq!(reason_failed("exact log.memory.writes_per_commit", 1.0, 1.0), None);
         let more = reason_failed("exact log.memory.writes_per_commit", 1.0, 1.001);
         assert_eq!(more, Some("more than blessed"));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_disk_may_save_system_calls_but_no_machine_may_add_any() {
+    fn system_calls_may_decrease_but_not_increase() {
         assert_eq!(reason_failed("syscalls log.x", 5.0, 4.0), None);
         assert_eq!(reason_failed("syscalls log.x", 5.0, 5.2), Some("more than blessed"));
     }

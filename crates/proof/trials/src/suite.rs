@@ -115,7 +115,7 @@ mod tests {
     use super::RequestedTests;
 
     #[test]
-    fn words_say_what_is_run() {
+    fn arguments_select_store_and_units() {
         let asked = RequestedTests::read(&["--store", "memory", "scan", "type/hash"]).unwrap();
         assert_eq!(asked.store, Some("memory"));
         assert_eq!(asked.units, ["scan", "type/hash"]);

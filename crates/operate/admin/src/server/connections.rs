@@ -334,7 +334,7 @@ mod tests {
 
     /// A sixty-fifth client is served while sixty-four idle ones occupy all connections.
     #[test]
-    fn idle_connections_keep_nobody_out() {
+    fn new_connections_replace_idle_ones() {
         let limits = Limits { head_timeout: WAIT, ..Limits::default() };
         let server = server(limits);
         let idle: Vec<_> = (0..limits.connections_max).map(|_| server.connect()).collect();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_does_not_come_ends_its_connection() {
+    fn connection_without_a_request_head_times_out() {
         let server = server(Limits { head_timeout: Duration::from_millis(20), ..few() });
         let silent = server.connect();
         let mut hesitant = server.connect();

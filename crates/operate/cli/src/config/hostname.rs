@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_machine_is_node_one() {
+    fn node_id_is_the_host_number_plus_one() {
         let node = |name: &str| id_of_hostname(name).ok().map(|NodeId(node)| node);
         assert_eq!(node("quorate-0"), Some(1));
         assert_eq!(node("db-quorate-2"), Some(3));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_number_is_one_clear_error() {
+    fn host_name_without_a_number_is_one_error() {
         let problem = id_of_hostname("laptop").unwrap_err();
         assert_eq!(
             problem.message,

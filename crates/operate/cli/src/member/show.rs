@@ -199,7 +199,7 @@ removed: 3";
     }
 
     #[test]
-    fn the_last_word_says_who_may_be_switched_off() {
+    fn last_line_names_the_node_that_may_be_switched_off() {
         let mut end = PlanOutcome::underway(Some(5), Vec::new(), 9);
         assert_eq!(format_outcome(&end, Some(2), None), "era 9");
         end.settled = Some(true);

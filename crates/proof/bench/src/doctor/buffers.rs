@@ -63,7 +63,7 @@ mod tests {
     use crate::doctor::finding::State;
 
     #[test]
-    fn less_than_was_wanted_says_what_to_do() {
+    fn short_buffer_is_a_warning_with_a_hint() {
         let of = |asked, got| buffer_finding(&Ok(BufferSizes { asked, got }));
         let short = of(212_992, 212_992);
         assert_eq!(short.state, State::Warning);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn force_never_gives_less() {
+    fn forced_buffer_is_never_smaller() {
         let BufferSizes { asked, got } = measure_buffer().unwrap();
         assert!(0 < asked && asked <= got, "{asked} {got}");
     }

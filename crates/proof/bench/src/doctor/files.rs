@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_may_have_only_so_many() {
+    fn low_limit_of_files_per_process_is_a_warning() {
         let of = |text: &str| {
             process_finding(&Tree::of(&[("proc/sys/fs/nr_open", text)]).system()).state
         };

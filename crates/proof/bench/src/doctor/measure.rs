@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_program_nothing_is_measured_and_it_says_so() {
+    fn without_a_program_nothing_is_measured_and_why_is_stated() {
         let all = measure_all(None, None, &Figures::default());
         assert_eq!(all.len(), 4);
         for compared in all {

@@ -79,7 +79,7 @@ mod tests {
     const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 72), 7460);
 
     #[test]
-    fn nothing_heard_is_no_plane_and_some_lost_is_one() {
+    fn total_loss_blocks_the_plane_and_some_loss_is_a_warning() {
         let of = |heard| multicast_finding(GROUP, "eth0", &Ok(heard));
         assert_eq!((of(50).state, of(50).blocks), (State::Ok, false));
         assert_eq!((of(49).state, of(49).blocks), (State::Warning, false));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_do_little_can_do_all_but_ethernet() {
+    fn without_capabilities_only_ethernet_is_blocked() {
         let little = Privileges {
             capabilities: Some(CapabilitySet::empty()),
             packets: Err("Operation not permitted".to_owned()),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_files_are_no_node() {
+    fn limit_of_open_files_below_the_minimum_fails() {
         let state = |files| of(&Privileges { files, ..all() }, "nofile").state;
         assert_eq!(state(Some(0)), State::Failing);
         assert_eq!(state(Some(247)), State::Failing);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_tell_is_not_guessed_about() {
+    fn unreadable_capabilities_are_unknown() {
         let silent = Privileges { capabilities: None, ..all() };
         assert_eq!(of(&silent, "CAP_NET_ADMIN").state, State::Unknown);
         assert_eq!(of(&silent, "CAP_NET_RAW").state, State::Ok, "it was tried");

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_connected_or_fell_back_is_named() {
+    fn disconnected_and_fallback_pairs_are_named() {
         assert_eq!(trip_finding(&[]).state, State::Unknown);
         let mut trips = vec![trip(1, 2, "udp", Some(30)), trip(2, 1, "udp", Some(30))];
         assert_eq!(trip_finding(&trips).state, State::Ok);

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams_of_a_rate_have_moments() {
+    fn send_times_follow_from_the_rate() {
         assert_eq!(send_time(0, 8000), Duration::ZERO);
         assert_eq!(send_time(4, 8000), Duration::from_micros(500));
         assert_eq!(send_time(8000 * 3600, 8000), Duration::from_secs(3600));

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_have_names() {
+    fn transports_have_names() {
         for over in [ProbeTransport::Tcp, ProbeTransport::Udp] {
             assert_eq!(ProbeTransport::named(over.name()), Some(over));
         }

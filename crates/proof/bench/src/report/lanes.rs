@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_a_point_for_each_hop_and_a_line_for_each_message() {
+    fn picture_has_a_point_per_hop_and_a_line_per_message() {
         let life = CommandTimeline {
             durability: "volatile".to_owned(),
             plane: Some("<udp>".to_owned()),

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_abbreviated() {
         let texts = [0.0, 0.5, 1500.0, 2_000_000.0].map(format_tick);
         assert_eq!(texts, ["0", "0.5", "1.5k", "2M"]);
     }

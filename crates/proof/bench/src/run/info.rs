@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn class_store_and_version_are_found_or_unknown() {
+    fn class_store_and_version_are_parsed_or_unknown() {
         let ask = |bytes| Info::query_nodes(Service::Kv, &[answering(bytes)]);
         let info = ask(b"$80\r\n# Server\r\nquorate_version:0.1.0\r\nquorate_store:lsm\r\nquorate_durability:durable\r\n\r\n");
         let info = info.unwrap();

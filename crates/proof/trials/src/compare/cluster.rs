@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_is_one_that_all_know() {
+    fn leader_counts_only_if_all_members_agree() {
         let all = |told: &[Option<u64>]| common_value(told.iter().copied());
         assert_eq!(all(&[Some(2), Some(2), Some(2)]), Some(2));
         assert_eq!(all(&[Some(2), None, Some(2)]), None);

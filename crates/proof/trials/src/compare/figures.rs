@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_applied_is_what_counts() {
+    fn rate_is_what_a_majority_applied() {
         assert_eq!(majority_count(&[(10, 7), (10, 7), (4, 1)]), Ok(10));
         assert_eq!(majority_count(&[(10, 7), (5, 2), (4, 1)]), Ok(5));
         assert!(majority_count(&[(10, 7), (10, 8), (4, 1)]).is_err());

@@ -262,17 +262,17 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_write_leaves_its_first_sectors_and_nothing_behind_it() {
+    fn torn_write_keeps_its_first_sectors_and_loses_later_writes() {
         assert_eq!(all(PowerCutEffect::Torn, false, false), ["a", "aab", "aabbc"]);
     }
 
     #[test]
-    fn a_reordered_write_is_lost_before_one_that_is_kept() {
+    fn reordering_loses_earlier_writes_and_keeps_later_ones() {
         assert_eq!(all(PowerCutEffect::Reordered, false, false), ["....cc", "..bbcc", "aa..cc"]);
     }
 
     #[test]
-    fn what_was_flushed_survives_unless_the_disk_lies() {
+    fn flushed_bytes_survive_unless_the_disk_lies() {
         for cut in [
             PowerCutEffect::Torn,
             PowerCutEffect::Reordered,

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_is_named_and_what_warms_up_is_not() {
+    fn steady_growth_is_reported_but_not_warm_up() {
         assert_eq!(growing_figures(&with(|at| 100.0 + f64::from(at.min(4)) * 50.0)), [""; 0]);
         let leak = growing_figures(&with(|at| 100.0 + f64::from(at) * 20.0));
         assert_eq!(leak, ["memory, MiB from 210.0 to 370.0"]);

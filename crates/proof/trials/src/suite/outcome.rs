@@ -175,7 +175,7 @@ NOSCRIPT
     }
 
     #[test]
-    fn a_unit_that_breaks_off_is_told_of() {
+    fn unit_that_aborts_is_incomplete() {
         let known = Expectations::parse(LIST).unwrap();
         let text = "[ok]: a (1 ms)\n[exception]: Executing test client: ERR\nERR\n";
         let unit = Unit::read("multi", text, &known);

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_comes_back() {
+    fn requesting_user_round_trips() {
         let user = |name: &str| Sender::User { name: name.to_owned(), revision: 7 };
         for by in [Sender::Anonymous, Sender::Member, user(""), user("ann"), user("Ünal")] {
             let bytes = by.prepend_to(b"\x01rest".to_vec());

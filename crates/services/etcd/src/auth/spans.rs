@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_covers_nothing_covers_nothing() {
+    fn inverted_spans_cover_no_key() {
         let none = Spans::merge_ranges([(&b"b"[..], &b"a"[..])]);
         assert_eq!(none, Spans::default());
         assert!(!none.covers_keys(Keys::One(b"a")));

@@ -409,7 +409,7 @@ mod tests {
     use super::index_range;
 
     #[test]
-    fn places_are_those_of_redis() {
+    fn indices_are_those_of_redis() {
         assert_eq!(index_range(0, -1, 3), Some((0, 3)));
         assert_eq!(index_range(-100, 100, 3), Some((0, 3)));
         assert_eq!(index_range(1, 1, 3), Some((1, 2)));

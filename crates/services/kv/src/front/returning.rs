@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn small_replies_earn_room_and_one_large_reply_takes_it_away() {
+    fn small_replies_raise_the_limit_and_a_large_one_lowers_it() {
         let mut returning = LargeReplyLimit::default();
         assert_eq!(open_all(&mut returning), WRITES_MIN);
         for _ in 0..WRITES_MIN {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_left_do_not_add_up() {
+    fn disconnected_readers_do_not_accumulate() {
         let mut tracking = TrackingTable::default();
         for client in 0..10_000 {
             tracking.add_client(ConnectionId(client), &CachedKeys::Read);

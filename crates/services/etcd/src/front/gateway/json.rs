@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_values_count() {
+    fn small_values_are_charged_a_minimum() {
         assert!(estimate_memory(br#"{"compare":[{},{},{}]}"#) > 5 * VALUE_BYTES);
     }
 }
