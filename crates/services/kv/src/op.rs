@@ -65,6 +65,12 @@ pub enum Op {
     XPending = 51,
     XInfo = 52,
     XUndelivered = 53,
+    PfCount = 54,
+    GeoMembers = 55,
+    GeoDist = 56,
+    GeoSearch = 57,
+    Lcs = 58,
+    ScanNames = 59,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -139,10 +145,14 @@ pub enum Op {
     XClaim = 134,
     XAutoClaim = 135,
     Announce = 136,
+    PfAdd = 137,
+    PfMerge = 138,
+    GeoStore = 139,
+    HGetDel = 140,
 }
 
 impl Op {
-    pub const ALL: [Self; 126] = [
+    pub const ALL: [Self; 136] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -196,6 +206,12 @@ impl Op {
         Self::XPending,
         Self::XInfo,
         Self::XUndelivered,
+        Self::PfCount,
+        Self::GeoMembers,
+        Self::GeoDist,
+        Self::GeoSearch,
+        Self::Lcs,
+        Self::ScanNames,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -269,6 +285,10 @@ impl Op {
         Self::XClaim,
         Self::XAutoClaim,
         Self::Announce,
+        Self::PfAdd,
+        Self::PfMerge,
+        Self::GeoStore,
+        Self::HGetDel,
     ];
     /// Lowest operation number that may write.
     pub const FIRST_WRITE: u8 = 64;
@@ -365,6 +385,7 @@ impl Op {
                     | Self::XTrim
                     | Self::XAck
                     | Self::Announce
+                    | Self::HGetDel
             )
     }
 
@@ -402,6 +423,8 @@ impl Op {
                 | Self::XDel
                 | Self::XTrim
                 | Self::XAck
+                | Self::PfAdd
+                | Self::HGetDel
         )
     }
 
@@ -447,6 +470,26 @@ impl Op {
         )
     }
 
+    /// Returns whether feature level 10 brought the operation.
+    pub const fn is_of_level_10(self) -> bool {
+        self.is_script()
+            || self.is_of_streams()
+            || matches!(
+                self,
+                Self::PfCount
+                    | Self::GeoMembers
+                    | Self::GeoDist
+                    | Self::GeoSearch
+                    | Self::Lcs
+                    | Self::ScanNames
+                    | Self::Announce
+                    | Self::PfAdd
+                    | Self::PfMerge
+                    | Self::GeoStore
+                    | Self::HGetDel
+            )
+    }
+
     pub const fn is_script(self) -> bool {
         matches!(self, Self::Script | Self::ScriptRo)
     }
@@ -489,7 +532,8 @@ impl Kind {
             | Op::Claim
             | Op::XReadGroup
             | Op::XClaim
-            | Op::XAutoClaim => Self::WriteReturning,
+            | Op::XAutoClaim
+            | Op::HGetDel => Self::WriteReturning,
             Op::Set if from.byte().is_ok_and(|flags| flags & set_flag::GET != 0) => {
                 Self::WriteReturning
             }
@@ -556,7 +600,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 54, 63, 137, 255] {
+        for byte in [0, 60, 63, 141, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }
@@ -578,6 +622,12 @@ mod tests {
                 Op::XPending,
                 Op::XInfo,
                 Op::XUndelivered,
+                Op::PfCount,
+                Op::GeoMembers,
+                Op::GeoDist,
+                Op::GeoSearch,
+                Op::Lcs,
+                Op::ScanNames,
                 Op::Bounded,
                 Op::Script,
                 Op::XAdd,
@@ -589,7 +639,11 @@ mod tests {
                 Op::XAck,
                 Op::XClaim,
                 Op::XAutoClaim,
-                Op::Announce
+                Op::Announce,
+                Op::PfAdd,
+                Op::PfMerge,
+                Op::GeoStore,
+                Op::HGetDel
             ],
             "let Service::level_of say the level of a command with it, in transactions and scripts, too"
         );

@@ -151,7 +151,7 @@ impl StateMachine for Service {
     }
 
     /// Returns the feature level that a command needs: the base level, except for transactions that
-    /// watch absent keys ([watch-4]), bounded commands ([visit-2]), scripts and streams.
+    /// watch absent keys ([watch-4]), bounded commands ([visit-2]), and newer operations.
     fn level_of(&self, command: &[u8]) -> Level {
         let bounded = command.first() == Some(&(Op::Bounded as u8));
         let newer = operations::watches_absent_keys(command) || operations::is_of_level_10(command);

@@ -22,7 +22,11 @@ use crate::{
 
 pub(super) const FAMILY: Family = Family {
     commands: &[],
-    operations: &[Operation::read(Op::Count, count), Operation::read(Op::ScanRows, scan)],
+    operations: &[
+        Operation::read(Op::Count, count),
+        Operation::read(Op::ScanRows, scan),
+        Operation::read(Op::ScanNames, scan_names),
+    ],
 };
 
 /// Maximum number of elements examined by one HSCAN, SSCAN or ZSCAN, regardless of COUNT.
@@ -101,9 +105,17 @@ pub(super) fn write_scan(
     let cursor = std::str::from_utf8(r.at(1)).ok();
     let cursor = cursor.and_then(|text| text.parse::<u64>().ok());
     let cursor = cursor.ok_or("ERR invalid cursor")?;
-    let (mut pattern, mut count) = (&b"*"[..], 10);
+    let (mut pattern, mut count, mut op) = (&b"*"[..], 10, Op::ScanRows);
     let mut at = 2;
     while at < r.arguments.len() {
+        if r.is(at, "novalues") {
+            if kind != Kind::Hash {
+                return Err("ERR NOVALUES option can only be used in HSCAN".into());
+            }
+            op = Op::ScanNames;
+            at += 1;
+            continue;
+        }
         if at + 1 >= r.arguments.len() {
             return Err(SYNTAX.into());
         }
@@ -119,7 +131,7 @@ pub(super) fn write_scan(
     }
     let count = u64::try_from(count).ok().filter(|&count| count > 0);
     Pattern::check(pattern)?;
-    out.byte(Op::ScanRows as u8)
+    out.byte(op as u8)
         .bytes(r.at(0))
         .byte(kind as u8)
         .word(cursor)
@@ -130,7 +142,8 @@ pub(super) fn write_scan(
 
 /// Replies with a page of elements in order of position. An element that exists throughout the scan
 /// is returned exactly once.
-fn scan(
+fn scan_page(
+    values: bool,
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
@@ -164,6 +177,7 @@ fn scan(
             if pattern.matches(member) && !(view.has_expired_field() && view.is_expired(name)) {
                 page.next().bulk(member);
                 match kind {
+                    _ if !values => {}
                     Kind::Hash => page.next().bulk(value),
                     Kind::Zset => page.next().bulk(score_text(value).as_bytes()),
                     _ => {}
@@ -178,6 +192,23 @@ fn scan(
     page.write(reply, Reply::array);
     too_large(reply, start);
     Ok(())
+}
+
+fn scan(
+    from: &mut Decoder<'_>,
+    state: &ReadContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    scan_page(true, from, state, reply)
+}
+
+/// Executes HSCAN with NOVALUES.
+fn scan_names(
+    from: &mut Decoder<'_>,
+    state: &ReadContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    scan_page(false, from, state, reply)
 }
 
 /// Arguments of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER.

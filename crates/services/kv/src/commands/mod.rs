@@ -27,9 +27,12 @@ pub mod events;
 pub mod exec;
 pub mod expiry;
 pub mod family;
+pub mod geo;
 pub mod hash;
+pub mod hll;
 pub mod inspect;
 pub mod keys;
+pub mod lcs;
 pub mod list;
 mod lock;
 pub mod locks;
@@ -52,7 +55,7 @@ pub mod zset;
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// All command families. A new family needs an entry here and operation numbers in [`Op`].
-pub const FAMILIES: [&Family; 22] = [
+pub const FAMILIES: [&Family; 25] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
@@ -60,6 +63,8 @@ pub const FAMILIES: [&Family; 22] = [
     &scripts::FAMILY,
     &counters::FAMILY,
     &bits::FAMILY,
+    &hll::FAMILY,
+    &lcs::FAMILY,
     &expiry::FAMILY,
     &keys::FAMILY,
     &elements::FAMILY,
@@ -68,6 +73,7 @@ pub const FAMILIES: [&Family; 22] = [
     &list::FAMILY,
     &set::FAMILY,
     &zset::FAMILY,
+    &geo::FAMILY,
     &stream::FAMILY,
     &stream::groups::FAMILY,
     &waiting::FAMILY,
@@ -82,12 +88,15 @@ pub(crate) fn specs() -> impl Iterator<Item = &'static Spec> {
     FAMILIES.iter().flat_map(|family| family.commands)
 }
 
+/// Length of the longest name of a command.
+const NAME_BYTES_MAX: usize = "georadiusbymember_ro".len();
+
 /// Looks up a command and its number by name, ignoring case.
 pub(crate) fn lookup(name: &[u8]) -> Option<(u16, &'static Spec)> {
     static TABLE: LazyLock<FxHashMap<&[u8], (u16, &Spec)>> = LazyLock::new(|| {
         (0..).zip(specs()).map(|(number, spec)| (spec.name.as_bytes(), (number, spec))).collect()
     });
-    let mut lower = [0; 16];
+    let mut lower = [0; NAME_BYTES_MAX];
     let lower = lower.get_mut(..name.len())?;
     lower.copy_from_slice(name);
     lower.make_ascii_lowercase();
@@ -131,6 +140,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
             && !matches!(op, Op::LMpop | Op::ZMpop) => {}
         Op::XAdd | Op::XDel | Op::XTrim | Op::XAck => {}
         Op::XGroup | Op::XClaim | Op::XAutoClaim => {}
+        Op::PfAdd | Op::HGetDel => {}
         Op::Expire => {
             from.byte().ok()?;
         }

@@ -41,13 +41,11 @@ pub fn may_add_data(command: &[u8]) -> bool {
     grows
 }
 
-/// Returns whether a command is or contains a script or an operation of streams, which feature level
-/// 10 brought.
+/// Returns whether a command is or contains an operation that feature level 10 brought.
 pub(crate) fn is_of_level_10(command: &[u8]) -> bool {
     let mut found = false;
     each_operation(command, |op, from| {
-        found |=
-            op.is_script() || op.is_of_streams() || op == Op::Announce || names_streams(op, from);
+        found |= op.is_of_level_10() || names_streams(op, from);
     });
     found
 }

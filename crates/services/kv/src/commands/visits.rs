@@ -9,7 +9,7 @@ use quorate_replica::service::Weight;
 pub use super::budget::VISITS_MAX;
 use super::{
     budget::CHANGED_ROW,
-    execute, list,
+    execute, geo, hll, list,
     operations::each_operation,
     state::{ReadContext, WriteContext},
     stream,
@@ -109,6 +109,10 @@ const fn may_visit_many(op: Op) -> bool {
             | Op::XRange
             | Op::XRead
             | Op::XInfo
+            | Op::PfCount
+            | Op::GeoSearch
+            | Op::Lcs
+            | Op::ScanNames
     )
 }
 
@@ -151,6 +155,8 @@ const fn changes_many(op: Op) -> bool {
             | Op::XAutoClaim
             | Op::XAdd
             | Op::XTrim
+            | Op::PfMerge
+            | Op::GeoStore
     )
 }
 
@@ -290,6 +296,15 @@ fn operation_visits(
         Op::SortStore => {
             let (_, source) = (from.key()?, from.key()?);
             size(store, source).saturating_mul(1 + VISITS_PER_FOUND)
+        }
+        Op::PfMerge => (from.keys()?.len() as u64).saturating_mul(hll::MERGE_VISITS),
+        Op::GeoStore => {
+            let mut found = 0_u64;
+            let walked = walked(allowed, store, || {
+                found = geo::find::to_store(&mut from, store)?;
+                Ok(())
+            });
+            walked?.saturating_add(found.saturating_mul(2 * CHANGED_ROW))
         }
         Op::XGroup | Op::XReadGroup | Op::XClaim | Op::XAutoClaim => {
             let mut visits = 0_u64;

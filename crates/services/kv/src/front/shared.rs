@@ -241,7 +241,13 @@ impl Shared {
             return Ok(());
         }
         let op = self.command.first().copied().and_then(Op::from_byte);
-        let what = if op.is_some_and(Op::is_script) { "scripts" } else { "streams" };
+        let what = match op {
+            Some(op) if op.is_script() => "scripts",
+            Some(Op::PfAdd | Op::PfCount | Op::PfMerge) => "HyperLogLogs",
+            Some(Op::GeoMembers | Op::GeoDist | Op::GeoSearch | Op::GeoStore) => "geo commands",
+            Some(Op::Lcs | Op::HGetDel | Op::ScanNames) => "LCS, HGETDEL and NOVALUES",
+            _ => "streams",
+        };
         Err(Refusal::Text(format!("ERR not executed: {what} {NEEDS_LEVEL}").into()))
     }
 

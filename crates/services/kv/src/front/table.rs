@@ -138,6 +138,8 @@ pub(super) fn key_places(spec: &Spec, command: &Arguments<'_>) -> Option<Vec<usi
         places.extend(at + 1..=at + keys);
     } else if spec.name == "sort" {
         places.extend(target(command));
+    } else if matches!(spec.name, "georadius" | "georadiusbymember") {
+        places.extend(geo_target(command));
     } else if reads_streams(spec.name) {
         places.extend(stream_key_range(command)?);
     }
@@ -190,6 +192,20 @@ fn target(sort: &Arguments<'_>) -> Option<usize> {
                 at += 1;
             }
             _ => {}
+        }
+        at += 1;
+    }
+    target
+}
+
+/// Returns the argument index of the target key of GEORADIUS or GEORADIUSBYMEMBER, the last one after
+/// STORE or STOREDIST.
+fn geo_target(command: &Arguments<'_>) -> Option<usize> {
+    let (mut at, mut target) = (5, None);
+    while at + 1 < command.len() {
+        if matches!(&*command.at(at).to_ascii_lowercase(), b"store" | b"storedist") {
+            at += 1;
+            target = Some(at);
         }
         at += 1;
     }

@@ -607,7 +607,13 @@ pub(crate) fn on_both_stores(test: impl Fn(&mut Node)) {
 
 /// Runs a script of lines `command => reply` on one connection. `#` starts a comment.
 pub(crate) fn check(script: &str) {
+    check_at(Level::BASE, script);
+}
+
+/// Like [`check`], in a group that uses a feature level.
+pub(crate) fn check_at(level: Level, script: &str) {
     on_both_stores(|node| {
+        node.world.level = level;
         let client = node.connect();
         for line in script.lines().map(str::trim) {
             if line.is_empty() || line.starts_with('#') {

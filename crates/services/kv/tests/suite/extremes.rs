@@ -304,7 +304,7 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
         _ => _ = out.byte(9),
     };
     match op {
-        Op::HMget | Op::HDel | Op::SAdd | Op::SRem | Op::ZRem => {
+        Op::HMget | Op::HDel | Op::HGetDel | Op::PfAdd | Op::SAdd | Op::SRem | Op::ZRem => {
             out.bytes(&key(random));
             list(random, out, member);
         }
@@ -317,7 +317,7 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
                 _ => _ = out.byte(1).signed(signed(random)),
             }
         }
-        Op::ScanRows => {
+        Op::ScanRows | Op::ScanNames => {
             out.bytes(&key(random)).byte(byte(random, 6));
             out.word(number(random)).count(number(random)).bytes(b"*");
         }
@@ -454,6 +454,57 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
             }
         }
         op if op.is_of_streams() => stream_command(random, op, out),
+        op if place_command(random, op, out) => {}
+        _ => return false,
+    }
+    true
+}
+
+/// Writes the fields of a search for places.
+fn search(random: &mut Random, out: &mut Encoder<'_>) {
+    let byte = |random: &mut Random, most: usize| random.below(most).to_le_bytes()[0];
+    let length = |random: &mut Random| {
+        let lengths = [0.0, 1.0, 1e6, 1e300, f64::INFINITY, -1.0, f64::NAN, 90.0, -181.0];
+        random.pick(&lengths).to_bits()
+    };
+    match random.below(2) {
+        0 => _ = out.byte(byte(random, 3)).word(length(random)).word(length(random)),
+        _ => _ = out.byte(1).bytes(&[b"abcde"[random.below(5)]; 1]),
+    }
+    match random.below(2) {
+        0 => _ = out.byte(0).word(length(random)),
+        _ => _ = out.byte(byte(random, 3)).word(length(random)).word(length(random)),
+    }
+    out.byte(byte(random, 5)).byte(byte(random, 4)).byte(byte(random, 2)).byte(byte(random, 9));
+    out.count(random.below(4) as u64);
+}
+
+/// Writes the fields of an operation on places, HyperLogLogs or common subsequences. Returns `false`
+/// for any other operation.
+fn place_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> bool {
+    let byte = |random: &mut Random, most: usize| random.below(most).to_le_bytes()[0];
+    let member = |random: &mut Random| vec![b"abcde"[random.below(5)]; random.below(3)];
+    match op {
+        Op::PfCount | Op::PfMerge => list(random, out, key),
+        Op::Lcs => {
+            out.byte(byte(random, 5)).count(number(random));
+            out.bytes(&key(random)).bytes(&key(random));
+        }
+        Op::GeoMembers => {
+            out.bytes(&key(random)).byte(byte(random, 3));
+            list(random, out, member);
+        }
+        Op::GeoDist => {
+            out.bytes(&key(random)).byte(byte(random, 5));
+            out.bytes(&member(random)).bytes(&member(random));
+        }
+        Op::GeoSearch | Op::GeoStore => {
+            if op == Op::GeoStore {
+                out.bytes(&key(random)).byte(byte(random, 5));
+            }
+            out.bytes(&key(random));
+            search(random, out);
+        }
         _ => return false,
     }
     true

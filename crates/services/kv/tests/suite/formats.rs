@@ -265,6 +265,63 @@ fn encoded_commands_of_streams_stay_as_they_are() {
     assert_eq!(hex(&command), expected);
 }
 
+/// The encoding of the other commands of level 10 never changes.
+#[test]
+fn encoded_commands_of_level_10_stay_as_they_are() {
+    let double = |number: f64| hex(&number.to_le_bytes());
+    let (two, three) = (double(2.0), double(3.0));
+    let cases = [
+        ("PFADD k a b", "89016b0201610162".to_owned()),
+        ("PFMERGE k l", "7d8a02016b016c".to_owned()),
+        ("GEOADD k NX CH 2 3 m", "6b016b1102084328024d14aa659c016d".to_owned()),
+        (
+            "GEOSEARCHSTORE d k FROMMEMBER m BYBOX 2 3 m COUNT 4 ANY STOREDIST",
+            format!("7d8b016403016b01016d01{two}{three}0000010004"),
+        ),
+        (
+            "GEORADIUS k 2 3 2 ft DESC STORE d",
+            format!("7d8b016400016b00{two}{three}00{}0202000000", double(0.6096)),
+        ),
+        ("HGETDEL k FIELDS 2 a b", "8c016b0201610162".to_owned()),
+    ];
+    for (request, expected) in cases {
+        let mut node = Node::memory();
+        node.world.level = Level(10);
+        let client = node.connect();
+        node.feed(client, format!("{request}\r\n").as_bytes());
+        let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+            panic!("{request} is a write");
+        };
+        assert_eq!(hex(&command), expected, "{request}");
+    }
+    let queries = [
+        ("PFCOUNT k l", "3602016b016c".to_owned()),
+        ("GEOPOS k m", "37016b0001016d".to_owned()),
+        ("GEOHASH k m", "37016b0101016d".to_owned()),
+        ("GEODIST k a b mi", "38016b0301610162".to_owned()),
+        (
+            "GEORADIUS_RO k 2 3 2 m WITHDIST WITHHASH WITHCOORD COUNT 4",
+            format!("39016b00{two}{three}00{two}0001000704"),
+        ),
+        ("LCS k l IDX WITHMATCHLEN MINMATCHLEN 5", "3a0305016b016c".to_owned()),
+        ("HSCAN k 0 NOVALUES", "3b016b0100000000000000000a012a".to_owned()),
+    ];
+    let mut node = Node::memory();
+    node.world.level = Level(10);
+    let client = node.connect();
+    node.say(client, "MULTI");
+    let mut expected = format!("7d4e00{:02x}", queries.len());
+    for (request, query) in queries {
+        assert_eq!(node.say(client, request), "+QUEUED|", "{request}");
+        expected += &format!("{:02x}{query}", query.len() / 2);
+    }
+    node.feed(client, b"EXEC\r\n");
+    let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+        panic!("EXEC is a write");
+    };
+    assert_eq!(hex(&command), expected);
+}
+
 /// The format of collections on disk never changes.
 #[test]
 fn stored_rows_stay_as_they_are() {

@@ -157,7 +157,8 @@ mod answer {
     pub(super) const REMOVED: i64 = 2;
 }
 
-fn write_fields(
+/// Encodes `FIELDS numfields field …` from argument `at` on.
+pub(super) fn write_fields(
     r: &Request<'_>,
     at: usize,
     not_positive: &'static str,
@@ -209,7 +210,7 @@ fn encode_hpexpireat(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     write_expire(Unit::UNIX_MILLISECONDS, r, out)
 }
 
-const NOT_POSITIVE: &str = "ERR Number of fields must be a positive integer";
+pub(super) const NOT_POSITIVE: &str = "ERR Number of fields must be a positive integer";
 
 fn encode_hpersist(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     out.byte(Op::HExpire as u8).byte(0).bytes(r.at(0));

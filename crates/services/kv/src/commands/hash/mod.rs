@@ -3,6 +3,7 @@
 pub mod expiry;
 mod forms;
 mod run;
+mod take;
 
 use self::forms::{how, part};
 use crate::{
@@ -27,6 +28,7 @@ pub const FAMILY: Family = Family {
         Operation::read(Op::HRandField, run::random),
         Operation::write(Op::HSet, run::set),
         Operation::write(Op::HDel, run::delete),
+        Operation::write(Op::HGetDel, take::take),
         Operation::write(Op::HIncrBy, run::increment),
         Operation::write(Op::HIncrByFloat, run::increment_float),
     ],
@@ -122,6 +124,19 @@ const COMMANDS: &[Spec] = &[
             "2.0.0",
             "O(N), where N is the number of fields to be removed",
             "Deletes one or more fields and their values from a hash. Deletes the hash if no fields remain.",
+        ),
+    ),
+    Spec::data(
+        "hgetdel",
+        -5,
+        REMOVES,
+        (1, 1, 1),
+        encode_hgetdel,
+        Doc::new(
+            "hash",
+            "8.0.0",
+            "O(N), where N is the number of specified fields",
+            "Returns the values of fields and deletes the fields.",
         ),
     ),
     Spec::data(
@@ -291,6 +306,11 @@ fn encode_hmget(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 fn encode_hdel(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     out.byte(Op::HDel as u8).bytes(r.at(0));
     elements::write_fields(r, 1, out)
+}
+
+fn encode_hgetdel(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(Op::HGetDel as u8).bytes(r.at(0));
+    expiry::write_fields(r, 1, expiry::NOT_POSITIVE, out)
 }
 
 fn encode_hlen(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {

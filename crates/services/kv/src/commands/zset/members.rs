@@ -15,10 +15,10 @@ pub(crate) fn score_text(value: &[u8]) -> String {
     Score::from_bytes(value).unwrap_or(Score::ZERO).text()
 }
 
-pub(super) type Member = (Vec<u8>, Score);
+pub(crate) type Member = (Vec<u8>, Score);
 
 impl View<'_> {
-    pub(super) fn score(&self, member: &[u8]) -> Option<Score> {
+    pub(crate) fn score(&self, member: &[u8]) -> Option<Score> {
         Score::from_bytes(&self.row(&placed(MEMBER, member))?)
     }
 }

@@ -1,7 +1,7 @@
 //! Sorted sets: client commands and their encoding.
 
 mod combine;
-mod flag;
+pub(super) mod flag;
 pub(super) mod members;
 pub(super) mod range;
 pub(super) mod run;

@@ -301,6 +301,12 @@ fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Vis
     });
 }
 
+/// Visits the members with scores from `least` to before `end`.
+pub(crate) fn between(view: &View<'_>, least: Score, end: Score, visit: &mut Visit<'_>) {
+    let row = |score| Limit { score, excluded: false }.row(false);
+    in_order(view, &row(least), &row(end), false, visit);
+}
+
 /// Visits all members in order of score.
 pub(crate) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);

@@ -485,7 +485,7 @@ pub(crate) fn pop_from(
 }
 
 /// Stores members as a new sorted set, which replaces any value of the key. Generates `event`.
-pub(super) fn put_all(
+pub(crate) fn put_all(
     state: &mut WriteContext<'_>,
     key: Key<'_>,
     members: &[Member],

@@ -1,6 +1,8 @@
 //! Tests of the hash commands, command by command.
 
-use crate::common::{Node, check, on_both_stores};
+use quorate_core::level::Level;
+
+use crate::common::{Node, check, check_at, on_both_stores};
 
 const WRONG: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
 
@@ -237,4 +239,51 @@ fn chance_is_fair() {
         let never = tally.iter().filter(|count| **count == 0).count();
         assert!(never < fields / 8, "{fields}: {never} never");
     }
+}
+
+/// Replies of Redis 8 (HGETDEL) and 7.4 (NOVALUES).
+#[test]
+fn fields_are_taken_and_scanned_without_values() {
+    check_at(
+        Level(10),
+        "
+        HSET h a 1 b 2 c 3 => :3|
+        HGETDEL h FIELDS 3 a nope a => *3|$1|1|$-1|$-1|
+        HSCAN h 0 NOVALUES => *2|$1|0|*2|$1|b|$1|c|
+        HSCAN h 0 MATCH b NOVALUES COUNT 5 => *2|$1|0|*1|$1|b|
+        HEXPIRE h 100 FIELDS 1 b => *1|:1|
+        MULTI => +OK|
+        HGETDEL h FIELDS 1 b => +QUEUED|
+        HSCAN h 0 NOVALUES => +QUEUED|
+        EXEC => *2|*1|$1|2|*2|$1|0|*1|$1|c|
+        HGETDEL h FIELDS 2 d e => *2|$-1|$-1|
+        HGETDEL h fields 1 c => *1|$1|3|
+        EXISTS h => :0|
+        HGETDEL h FIELDS 2 a b => *2|$-1|$-1|
+        HGETDEL h FIELD 1 a => -ERR Mandatory argument FIELDS is missing or not at the right position|
+        HGETDEL h FIELDS 0 a => -ERR Number of fields must be a positive integer|
+        HGETDEL h FIELDS 2 a => -ERR The `numfields` parameter must match the number of arguments|
+        HGETDEL h FIELDS 1 => -ERR wrong number of arguments for 'hgetdel' command|
+        SADD s a => :1|
+        HGETDEL s FIELDS 1 a => -WRONGTYPE Operation against a key holding the wrong kind of value|
+        SSCAN s 0 NOVALUES => -ERR NOVALUES option can only be used in HSCAN|
+        ",
+    );
+}
+
+/// A reply that would be too large removes nothing.
+#[test]
+fn fields_that_no_reply_can_hold_stay() {
+    let mut node = Node::memory();
+    node.world.level = Level(10);
+    let client = node.connect();
+    let value = "v".repeat(7 << 20);
+    for field in ["a", "b", "c", "d", "e"] {
+        node.ask(client, &["HSET", "h", field, &value]);
+    }
+    let reply = node.say(client, "HGETDEL h FIELDS 5 a b c d e");
+    assert!(reply.starts_with("-TOOBIG the reply would be larger than 32 MiB"), "{reply:.80}");
+    assert_eq!(node.say(client, "HLEN h"), ":5|");
+    assert!(node.say(client, "HGETDEL h FIELDS 2 a b").starts_with("*2|$7340032|v"));
+    assert_eq!(node.say(client, "HLEN h"), ":3|");
 }

@@ -4,9 +4,12 @@
 mod bits;
 mod differential;
 mod field_expiry;
+mod geo;
 mod groups;
 mod groups_model;
 mod hashes;
+mod hyperloglog;
+mod lcs;
 mod lists;
 mod reference;
 mod sets;
