@@ -100,9 +100,10 @@ fn key(random: &mut Random) -> Vec<u8> {
 }
 
 fn value(random: &mut Random) -> Vec<u8> {
-    match random.below(12) {
+    match random.below(13) {
         0..10 => random.pick(&VALUES).as_bytes().to_vec(),
         10 => (0..random.below(400)).map(|_| random.next().to_le_bytes()[0]).collect(),
+        11 => b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80\x7f\xfe\x9c".to_vec(),
         _ => vec![b'v'; 70_000],
     }
 }

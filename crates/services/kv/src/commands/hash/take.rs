@@ -24,7 +24,7 @@ pub(super) fn take(
     };
     // No removal is undone, so the size of the reply is checked first.
     let mut all = Items::default();
-    for field in fields.clone() {
+    for field in fields {
         let value =
             hash.as_ref().and_then(|hash| Some(hash.view().row(&placed(b"", field))?.to_vec()));
         all.next().optional(value.as_deref());
