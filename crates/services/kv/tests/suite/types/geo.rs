@@ -156,19 +156,18 @@ fn a_search_finds_all_members_inside() {
         (2.0 * part - 1.0) * most
     };
     for number in 0..120 {
-        let most = if number % 3 == 0 { (180.0, 85.0) } else { (8.0, 9.0) };
-        let (mut longitude, mut latitude) = (degrees(most.0), degrees(most.1));
-        if number % 3 == 1 {
-            longitude += if longitude < 0.0 { 180.0 } else { -180.0 };
-            latitude += if latitude < 0.0 { 85.0 } else { -85.0 };
-        }
+        let (longitude, latitude) = match number % 3 {
+            0 => (degrees(180.0), degrees(85.0)),
+            1 => (degrees(180.0), 84.0 + degrees(1.0)),
+            _ => ((degrees(8.0) + 360.0) % 360.0 - 180.0, degrees(9.0)),
+        };
         let request = format!("GEOADD s {longitude} {latitude} m{number}");
         assert_eq!(node.say(client, &request), ":1|", "{request}");
     }
     let mut found = 0;
     for center in 0..60 {
         let distances = all(&mut node, client, &format!("m{center}"));
-        for radius in [3e5, 9e5, 1.5e6, 3e6, 9e6] {
+        for radius in [3e5, 6e5, 9e5, 1.5e6, 3e6, 9e6] {
             let mut expected: Vec<&str> = Vec::new();
             for (member, distance) in &distances {
                 if *distance <= radius {
