@@ -7,7 +7,7 @@ rename ::redis::__dispatch__raw__ ::redis::__dispatch__node__
 
 proc ::redis::__dispatch__raw__ {id method argv} {
     if {[string equal -nocase $method config] && [string equal -nocase [lindex $argv 0] set]} {
-        set layout {^((hash|list|set|zset)-max-(listpack|ziplist|intset)-(entries|value|size)|list-compress-depth)$}
+        set layout {^((hash|list|set|zset)-max-(listpack|ziplist|intset)-(entries|value|size)|list-compress-depth|stream-node-max-entries)$}
         if {[regexp -nocase $layout [lindex $argv 1]]} {
             return OK
         }
