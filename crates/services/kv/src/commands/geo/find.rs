@@ -73,7 +73,7 @@ fn each_inside(
         let (least, end) = cell.scores();
         let (least, end) = (score(least as f64), score(end as f64));
         zset::range::between(set, least, end, &mut |member, score| {
-            if !set.store.meter().spend(MEASURED) {
+            if !set.store.meter().count_visits(MEASURED) {
                 return ControlFlow::Break(());
             }
             let place = Place::of_score(score.number());
@@ -108,7 +108,7 @@ pub(super) fn find(
     let mut items = Items::default();
     for point in &points {
         write_point(point, &wanted, &mut items.next());
-        if items.are_too_many() {
+        if items.exceed_reply_limit() {
             break;
         }
     }

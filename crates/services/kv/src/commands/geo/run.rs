@@ -68,7 +68,7 @@ pub(super) fn members(
             (Some(place), about::PLACE) => write_place(place, reply),
             (Some(place), _) => reply.bulk(&place.text()),
         }
-        if items.are_too_many() {
+        if items.exceed_reply_limit() {
             break;
         }
     }

@@ -28,7 +28,7 @@ pub(super) fn take(
         let value =
             hash.as_ref().and_then(|hash| Some(hash.view().row(&placed(b"", field))?.to_vec()));
         all.next().optional(value.as_deref());
-        if all.are_too_many() {
+        if all.exceed_reply_limit() {
             reply.error(TOO_LARGE);
             return Ok(());
         }

@@ -55,7 +55,7 @@ const COMMANDS: &[Spec] = &[
             "O(N), where N is the number of keys",
             "Returns the approximate number of distinct elements in the union of HyperLogLogs.",
         )
-        .differs("stores no count in the value"),
+        .with_difference("stores no count in the value"),
     ),
     Spec::data(
         "pfmerge",

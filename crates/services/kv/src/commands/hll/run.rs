@@ -49,7 +49,7 @@ pub(super) fn add(
         return Ok(());
     };
     // The work, not the few bytes of a sparse value, is what a script pays for.
-    state.store.meter().moves(COUNT);
+    state.store.meter().count_moved(COUNT);
     let changed = match &old {
         None => Ok(Some(new(elements))),
         Some(entry) => with_elements(&entry.value, elements),
@@ -59,7 +59,7 @@ pub(super) fn add(
         Ok(None) => reply.integer(0),
         Ok(Some(value)) => {
             let before = old.as_ref().map_or(0, |entry| entry.value.len());
-            state.budget.take(value.len().saturating_sub(before))?;
+            state.budget.charge_bytes(value.len().saturating_sub(before))?;
             let deadline = match old {
                 Some(entry) => {
                     state.budget.rewrite(&entry)?;
@@ -100,7 +100,7 @@ pub(super) fn count(
     let mut all = Registers::empty();
     let single = keys.len() == 1;
     for key in keys {
-        if !state.store.meter().spend(MERGE_VISITS) {
+        if !state.store.meter().count_visits(MERGE_VISITS) {
             return Ok(());
         }
         if let Some(count) = single.then(|| stored_count(state.store, key)).flatten() {
@@ -138,7 +138,7 @@ pub(super) fn merge(
         }
     }
     let value = all.to_bytes();
-    state.budget.take(value.len())?;
+    state.budget.charge_bytes(value.len())?;
     let deadline = state.store.get(target).and_then(|entry| entry.deadline);
     state.put(target, &value, deadline);
     state.event(class::STRING, "pfadd", target);

@@ -73,7 +73,7 @@ pub(super) fn lcs(
         return Ok(());
     }
     let bytes = (one.len() + other.len()) as u64;
-    if !state.store.meter().spend(pairs / PAIRS_PER_VISIT + bytes / BYTES_PER_VISIT) {
+    if !state.store.meter().count_visits(pairs / PAIRS_PER_VISIT + bytes / BYTES_PER_VISIT) {
         return Ok(());
     }
     answer(form, least, one, other, reply);
@@ -104,7 +104,7 @@ fn answer(form: Form, least: u64, one: &[u8], other: &[u8], reply: &mut Reply<'_
             let mut items = Items::default();
             for range in ranges {
                 range.write(form == Form::MeasuredRanges, &mut items.next());
-                if items.are_too_many() {
+                if items.exceed_reply_limit() {
                     break;
                 }
             }
@@ -113,7 +113,7 @@ fn answer(form: Form, least: u64, one: &[u8], other: &[u8], reply: &mut Reply<'_
                 reply.bulk(b"matches");
                 reply.array(count);
             });
-            if !items.are_too_many() {
+            if !items.exceed_reply_limit() {
                 reply.bulk(b"len");
                 reply.count(table.length());
             }
