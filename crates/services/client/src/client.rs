@@ -13,6 +13,7 @@ use crate::{
     error::Error,
     link::{Link, encode},
     login::Login,
+    open::{Open, Owed, State, Transaction},
     reply::Reply,
 };
 
@@ -57,27 +58,6 @@ impl Default for Options {
     }
 }
 
-/// A command whose outcome the caller has not received.
-#[derive(Debug)]
-struct Open {
-    arguments: Vec<Vec<u8>>,
-    /// Number in the session. Reads have none, because they can be retried freely.
-    number: Option<u64>,
-    until: Instant,
-    /// Set if a previous attempt may have executed the command.
-    doubt: bool,
-    state: State,
-    obstacle: String,
-}
-
-#[derive(Debug)]
-enum State {
-    /// The command has to be sent, for the first time or again.
-    Waiting,
-    Sent,
-    Done(Result<Reply, Error>),
-}
-
 /// A client of a cluster. Use one per thread.
 #[derive(Debug)]
 pub struct Client {
@@ -86,8 +66,8 @@ pub struct Client {
     at: usize,
     options: Options,
     link: Option<Link>,
-    /// Ids of the requests in flight on the connection, in order; `None` for an acknowledgement.
-    in_flight: VecDeque<Option<u64>>,
+    /// Replies to what was sent on the connection, in order.
+    in_flight: VecDeque<Owed>,
     /// Set if the node must be sent the numbers of the received replies, because it has no list of
     /// them or its store of replies is full.
     acknowledge: bool,
@@ -146,7 +126,7 @@ impl Client {
     /// Executes a read, without a session because it can be retried freely.
     pub fn ask(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
         self.alone()?;
-        self.push(arguments, None);
+        self.push(arguments, false);
         self.receive()
     }
 
@@ -196,9 +176,31 @@ impl Client {
         if self.open.len() >= OPEN_MAX {
             return Err(Error::Full);
         }
-        let number = self.next_number;
-        self.next_number += 1;
-        self.push(arguments, Some(number));
+        self.push(arguments, true);
+        self.send_now();
+        Ok(())
+    }
+
+    /// Sends a transaction as [`Self::send`] does a command. Its reply is the array of replies.
+    pub fn send_transaction(&mut self, commands: Transaction) -> Result<(), Error> {
+        if self.open.len() >= OPEN_MAX {
+            return Err(Error::Full);
+        }
+        self.push(&[b"EXEC"], true).queued = Some(commands);
+        self.send_now();
+        Ok(())
+    }
+
+    /// Prepares a read, which is sent together with others by [`Self::receive`].
+    pub fn prepare_read(&mut self, arguments: &[&[u8]]) -> Result<(), Error> {
+        if self.open.len() >= OPEN_MAX {
+            return Err(Error::Full);
+        }
+        self.push(arguments, false);
+        Ok(())
+    }
+
+    fn send_now(&mut self) {
         // A failure needs no handling here, because `receive` sends the command again.
         if let Some(link) = self.link.take()
             && self.session.is_some()
@@ -208,18 +210,22 @@ impl Client {
                 self.fail(&error.to_string());
             }
         }
-        Ok(())
     }
 
-    fn push(&mut self, arguments: &[&[u8]], number: Option<u64>) {
+    fn push(&mut self, arguments: &[&[u8]], is_numbered: bool) -> &mut Open {
+        let number = is_numbered.then_some(self.next_number);
+        self.next_number += u64::from(is_numbered);
         self.open.push_back(Open {
             arguments: arguments.iter().map(|argument| argument.to_vec()).collect(),
+            queued: None,
+            refusal: None,
             number,
             until: Instant::now() + self.options.deadline,
             doubt: false,
             state: State::Waiting,
             obstacle: "no node was reached".to_owned(),
         });
+        self.open.back_mut().expect("pushed just above")
     }
 
     /// Returns the outcome of the oldest outstanding command.
@@ -278,8 +284,9 @@ impl Client {
     }
 
     fn on_reply(&mut self, reply: Reply, until: Instant) {
-        // `advance` has just sent the waiting commands, so each has one reply.
-        let Some(Some(id)) = self.in_flight.pop_front() else {
+        // `advance` has just sent the waiting commands, so each has its replies.
+        let owed = self.in_flight.pop_front();
+        let Some(Owed::Queued(id) | Owed::Outcome(id)) = owed else {
             return;
         };
         // The client has already reported the outcome of this command as unknown.
@@ -287,7 +294,13 @@ impl Client {
             return;
         };
         let open = &mut self.open[usize::try_from(index).expect("at most OPEN_MAX are open")];
-        match judge(reply) {
+        if let (Some(Owed::Queued(_)), reply) = (owed, &reply) {
+            if let (Reply::Error(text), None) = (reply, &open.refusal) {
+                open.refusal = Some(text.clone());
+            }
+            return;
+        }
+        match judge(open.deciding(reply)) {
             Verdict::Done(outcome) => {
                 open.state = State::Done(outcome);
                 (self.failures, self.tls_failures) = (0, 0);
@@ -388,14 +401,16 @@ impl Client {
         {
             let digits = oldest.to_string();
             encode(&[b"QUORATE", b"ACK", digits.as_bytes()], &mut bytes);
-            self.in_flight.push_back(None);
+            self.in_flight.push_back(Owed::Ignored);
             self.acknowledge = false;
         }
         for (id, open) in (self.first..).zip(&mut self.open) {
             if matches!(open.state, State::Waiting) {
                 open.encode(&mut bytes);
                 open.state = State::Sent;
-                self.in_flight.push_back(Some(id));
+                open.refusal = None;
+                self.in_flight.extend((0..open.replies_before()).map(|_| Owed::Queued(id)));
+                self.in_flight.push_back(Owed::Outcome(id));
             }
         }
         if bytes.is_empty() { Ok(()) } else { link.send(&bytes, self.options.attempt) }
@@ -432,33 +447,6 @@ impl Client {
             let factor = 1 << doublings.min(10);
             let wait = (self.options.backoff_min * factor).min(self.options.backoff_max);
             thread::sleep(wait.min(left(until)));
-        }
-    }
-}
-
-impl Open {
-    const fn is_open(&self) -> bool {
-        !matches!(self.state, State::Done(_))
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        let digits = self.number.map(|number| number.to_string());
-        let mut arguments: Vec<&[u8]> = Vec::with_capacity(3 + self.arguments.len());
-        if let Some(digits) = &digits {
-            arguments.extend([&b"QUORATE"[..], b"SEQ", digits.as_bytes()]);
-        }
-        arguments.extend(self.arguments.iter().map(Vec::as_slice));
-        encode(&arguments, out);
-    }
-
-    fn outcome(self) -> Result<Reply, Error> {
-        match self.state {
-            State::Done(outcome) => outcome,
-            State::Sent if self.number.is_some() => Err(Error::Unknown(self.obstacle)),
-            State::Waiting if self.doubt && self.number.is_some() => {
-                Err(Error::Unknown(self.obstacle))
-            }
-            State::Waiting | State::Sent => Err(Error::NotExecuted(self.obstacle)),
         }
     }
 }

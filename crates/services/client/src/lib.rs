@@ -27,11 +27,13 @@ pub mod client;
 pub mod error;
 mod link;
 mod login;
+mod open;
 pub mod reply;
 pub mod stream;
 
 pub use client::{Client, Options};
 pub use error::Error;
 pub use login::Login;
+pub use open::Transaction;
 pub use reply::Reply;
 pub use stream::{StreamReader, StreamWriter};

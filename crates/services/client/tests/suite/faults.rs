@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use quorate_client::{Client, Error, Options, Reply, stream};
+use quorate_client::{Client, Error, Options, Reply, Transaction, stream};
 use quorate_tls::stream::NEEDS_TLS;
 
 /// Fault of the fake server at the next numbered command.
@@ -37,6 +37,8 @@ struct World {
     /// Error reply to a request for a session.
     forbids: Option<&'static str>,
     acknowledged: Vec<u64>,
+    /// Error replies to the next queued commands.
+    refused_queued: VecDeque<&'static str>,
 }
 
 #[derive(Clone)]
@@ -70,6 +72,8 @@ impl Fake {
     fn serve(&self, mut stream: TcpStream) {
         let mut session = String::new();
         let mut input = Vec::new();
+        // Set after MULTI: whether every command was queued.
+        let mut queued = None;
         while let Some(arguments) = command(&mut stream, &mut input) {
             let words: Vec<&str> =
                 arguments.iter().map(|word| std::str::from_utf8(word).unwrap()).collect();
@@ -93,6 +97,13 @@ impl Fake {
                     self.world.lock().unwrap().acknowledged.push(below.parse().unwrap());
                     stream.write_all(b"+OK\r\n").unwrap();
                 }
+                ["MULTI"] => {
+                    queued = Some(true);
+                    stream.write_all(b"+OK\r\n").unwrap();
+                }
+                ["QUORATE", "SEQ", _, "EXEC"] if queued.take() == Some(false) => {
+                    stream.write_all(b"-EXECABORT previous errors\r\n").unwrap();
+                }
                 ["QUORATE", "SEQ", number, what] => {
                     let answer = self.numbered(&session, number.parse().unwrap(), what.as_bytes());
                     match answer {
@@ -103,6 +114,13 @@ impl Fake {
                             }
                         }
                     }
+                }
+                _ if queued.is_some() => {
+                    let refused = self.world.lock().unwrap().refused_queued.pop_front();
+                    queued = queued.map(|all| all && refused.is_none());
+                    let reply =
+                        refused.map_or("+QUEUED\r\n".to_owned(), |text| format!("-{text}\r\n"));
+                    stream.write_all(reply.as_bytes()).unwrap();
                 }
                 _ => stream.write_all(b"-WRONGTYPE not a counter\r\n").unwrap(),
             }
@@ -416,4 +434,32 @@ fn a_reply_too_many_is_noticed() {
     let mut client = Client::new(&[address], hasty());
     assert_eq!(client.ask(&[b"GET", b"x"]), Ok(Reply::Integer(1)));
     assert_eq!(client.ask(&[b"GET", b"y"]), Ok(Reply::Integer(2)));
+}
+
+/// A transaction is repeated under its number, as a whole, and the error of a queued command decides
+/// whether it can be.
+#[test]
+fn a_transaction_is_executed_once() {
+    let pair = || {
+        let mut pair = Transaction::default();
+        pair.push(&[b"SET", b"a", b"1"]);
+        pair.push(&[b"SET", b"b", b"2"]);
+        pair
+    };
+    let fake = Fake::start(&[Fault::DropAfter, Fault::Fine]);
+    fake.world.lock().unwrap().refused_queued.push_back("BUSY not executed: memory");
+    let mut client = Client::new(std::slice::from_ref(&fake.address), Options::default());
+    for _ in 0..3 {
+        client.send_transaction(pair()).unwrap();
+    }
+    // The second one was executed and its reply lost, while the first one was refused.
+    for order in [2, 1, 3] {
+        assert_eq!(client.receive(), Ok(Reply::Integer(order)));
+    }
+    assert_eq!(fake.world.lock().unwrap().executed.len(), 3);
+    fake.world.lock().unwrap().refused_queued.push_back("TOOBIG the command is too large");
+    client.send_transaction(pair()).unwrap();
+    let refused = client.receive();
+    assert_eq!(refused, Err(Error::Refused("TOOBIG the command is too large".to_owned())));
+    assert_eq!(fake.world.lock().unwrap().executed.len(), 3);
 }

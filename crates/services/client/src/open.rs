@@ -1,0 +1,118 @@
+//! Outstanding commands, and transactions to send.
+
+use std::time::Instant;
+
+use crate::{error::Error, link::encode, reply::Reply};
+
+/// Commands that are executed together or not at all, as between `MULTI` and `EXEC`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Transaction {
+    /// Adds a command.
+    pub fn push(&mut self, arguments: &[&[u8]]) {
+        encode(arguments, &mut self.bytes);
+        self.count += 1;
+    }
+
+    /// Returns the number of commands.
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns whether there are no commands.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns the size of the commands in bytes.
+    pub const fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// A command whose outcome the caller has not received.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) arguments: Vec<Vec<u8>>,
+    /// Commands to queue before the arguments, which are then `EXEC`.
+    pub(crate) queued: Option<Transaction>,
+    /// First error of a queued command in this attempt.
+    pub(crate) refusal: Option<String>,
+    /// Number in the session. Reads have none, because they can be retried freely.
+    pub(crate) number: Option<u64>,
+    pub(crate) until: Instant,
+    /// Set if a previous attempt may have executed the command.
+    pub(crate) doubt: bool,
+    pub(crate) state: State,
+    pub(crate) obstacle: String,
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    /// The command has to be sent, for the first time or again.
+    Waiting,
+    Sent,
+    Done(Result<Reply, Error>),
+}
+
+/// Reply that a connection owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    /// Reply that says nothing.
+    Ignored,
+    /// Reply to `MULTI` or to a queued command of the request with this id.
+    Queued(u64),
+    /// Outcome of the request with this id.
+    Outcome(u64),
+}
+
+impl Open {
+    pub(crate) const fn is_open(&self) -> bool {
+        !matches!(self.state, State::Done(_))
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(queued) = &self.queued {
+            encode(&[b"MULTI"], out);
+            out.extend_from_slice(&queued.bytes);
+        }
+        let digits = self.number.map(|number| number.to_string());
+        let mut arguments: Vec<&[u8]> = Vec::with_capacity(3 + self.arguments.len());
+        if let Some(digits) = &digits {
+            arguments.extend([&b"QUORATE"[..], b"SEQ", digits.as_bytes()]);
+        }
+        arguments.extend(self.arguments.iter().map(Vec::as_slice));
+        encode(&arguments, out);
+    }
+
+    pub(crate) fn outcome(self) -> Result<Reply, Error> {
+        match self.state {
+            State::Done(outcome) => outcome,
+            State::Sent if self.number.is_some() => Err(Error::Unknown(self.obstacle)),
+            State::Waiting if self.doubt && self.number.is_some() => {
+                Err(Error::Unknown(self.obstacle))
+            }
+            State::Waiting | State::Sent => Err(Error::NotExecuted(self.obstacle)),
+        }
+    }
+
+    /// Returns the number of replies that precede the outcome.
+    pub(crate) fn replies_before(&self) -> usize {
+        self.queued.as_ref().map_or(0, |queued| queued.count + 1)
+    }
+
+    /// Returns the reply that decides the outcome: the error of a queued command, if the transaction
+    /// was discarded because of it.
+    pub(crate) fn deciding(&mut self, reply: Reply) -> Reply {
+        match (&reply, self.refusal.take()) {
+            (Reply::Error(text), Some(refusal)) if text.starts_with("EXECABORT") => {
+                Reply::Error(refusal)
+            }
+            _ => reply,
+        }
+    }
+}
