@@ -176,6 +176,11 @@ fn as_json(reply: &Reply) -> Json {
     }
 }
 
+/// Converts an error of a command, without asking what listens at the address.
+pub(crate) fn client_problem(error: &Error) -> Problem {
+    problem(error, || Listener::Other)
+}
+
 /// Converts an error, adding the cause and the remedy if they are known.
 fn problem(error: &Error, probed: impl FnOnce() -> Listener) -> Problem {
     let (exit, code, text, usual) = match error {

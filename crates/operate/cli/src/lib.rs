@@ -14,17 +14,21 @@ mod certificates;
 mod config;
 mod demo;
 mod etcd;
+mod export;
 mod handing_over;
+mod import;
 mod joining;
 mod kv;
 mod log;
 mod logging;
 mod manager;
 mod member;
+mod naming;
 pub mod output;
 mod password;
 mod plane_keys;
 mod proof;
+mod rdb;
 mod recover;
 mod reporting;
 mod restore;
@@ -107,6 +111,10 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Start a new cluster from a backup
     Restore(restore::RestoreArgs),
+    /// Import the keys of a Redis or Valkey server from its RDB file
+    Import(import::ImportArgs),
+    /// Write all keys to an RDB file, which Redis and Valkey load
+    Export(export::ExportArgs),
     /// Recover from permanent loss of the majority: start a new cluster from one node's data
     Recover(recover::RecoverArgs),
     /// Show how commands are batched and why
@@ -209,6 +217,8 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Scrub(args) => scrub::run(&args, output),
         Command::Backup(args) => backup::run(&args, output),
         Command::Restore(args) => restore::run(&args, output),
+        Command::Import(args) => import::run(&args, output),
+        Command::Export(args) => export::run(&args, output),
         Command::Recover(args) => recover::run(&args, output),
         Command::Log(command) => log::run(&command, output),
         Command::Cert(command) => cert::run(&command, output),

@@ -17,6 +17,7 @@ mod faults;
 mod formats;
 mod founding;
 mod full_disk;
+mod import;
 mod joining;
 mod kubernetes;
 mod leases;

@@ -1,0 +1,210 @@
+//! `quorate export`: writes the keys of the cluster to an RDB file. They are read one page after
+//! another, so the file does not show one moment.
+
+mod collect;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, BufWriter},
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use clap::Args;
+use quorate_admin::{
+    progress::{Progress, ProgressReport},
+    units::bytes as size,
+};
+use quorate_client::{Client, Options, Reply};
+use quorate_log::disk::private_file;
+use serde::Serialize;
+
+use self::collect::{Collected, Elements, collect};
+use crate::{
+    addresses::address_argument,
+    config::DEFAULT_CLIENT,
+    kv,
+    naming::{Named, counts},
+    output::{Exit, Output, Problem},
+    proof,
+    rdb::write::Writer,
+    signals,
+};
+
+/// Number of keys in a page of SCAN.
+const PAGE: &[u8] = b"1000";
+
+/// Arguments of `quorate export`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+quorate export --rdb dump.rdb
+
+Keys are read one page after another while clients go on writing, so the file does not show one \
+moment; quorate backup does.")]
+pub(crate) struct ExportArgs {
+    /// RDB file to write, in version 11 (Redis 7.2, Valkey 7.2 and later)
+    #[arg(long, value_name = "FILE")]
+    rdb: PathBuf,
+    /// Client addresses of one or more nodes; the next one is tried when one does not answer
+    #[arg(long, env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
+    client: Vec<String>,
+    /// Export the rest, leaving out what the file cannot hold: streams, and hashes with fields that
+    /// expire
+    #[arg(long)]
+    skip_unsupported: bool,
+}
+
+/// Result of `quorate export`.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    file: String,
+    bytes: u64,
+    /// Number of keys written, by type.
+    keys: BTreeMap<String, u64>,
+    /// Keys that the file cannot hold.
+    unsupported: BTreeMap<String, Named>,
+    seconds: f64,
+}
+
+impl Report {
+    fn unsupported_text(&self) -> String {
+        let texts =
+            self.unsupported.iter().map(|(what, which)| format!("{what}, {}", which.text()));
+        texts.collect::<Vec<_>>().join("; ")
+    }
+
+    fn human(&self) -> String {
+        let Self { file, bytes, keys, unsupported, seconds } = self;
+        let count: u64 = keys.values().sum();
+        let by = if count > 0 { format!(" ({})", counts(keys)) } else { String::new() };
+        let mut text = format!("{file}: {count} keys{by}, {} in {seconds:.1} s", size(*bytes));
+        if !unsupported.is_empty() {
+            text += &format!("\nleft out: {}", self.unsupported_text());
+        }
+        text
+    }
+}
+
+pub(crate) fn run(args: &ExportArgs, output: Output) -> Result<Exit, Problem> {
+    let began = Instant::now();
+    let mut part = OsString::from(&args.rdb);
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let interrupted = part.clone();
+    signals::end_at_first(move || {
+        let _ = fs::remove_file(&interrupted);
+    })?;
+    let written = write(args, &part);
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    let mut report = written?;
+    report.seconds = began.elapsed().as_secs_f64();
+    output.result(&report, || report.human());
+    Ok(Exit::Done)
+}
+
+/// Writes the file under the name `part`, and renames it when it is complete.
+fn write(args: &ExportArgs, part: &Path) -> Result<Report, Problem> {
+    let failed = |what: &str, error: &io::Error| {
+        Problem::io(format_args!("{what} {}", part.display()), error)
+    };
+    let _ = fs::remove_file(part);
+    let file = private_file().write(true).create_new(true).open(part);
+    let file = file.map_err(|error| failed("create", &error))?;
+    let mut report = Report { file: args.rdb.display().to_string(), ..Report::default() };
+    let writer = Writer::start(BufWriter::new(file)).map_err(|error| failed("write", &error))?;
+    let mut export = Export { writer, report: &mut report, progress: Progress::start() };
+    let options =
+        Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
+    export.write_all(&mut Client::new(&args.client, options))?;
+    let (file, bytes) = export.writer.finish().map_err(|error| failed("write", &error))?;
+    report.bytes = bytes;
+    if !report.unsupported.is_empty() && !args.skip_unsupported {
+        let what = format_args!("an RDB file cannot hold: {}", report.unsupported_text());
+        return Err(Problem::new(Exit::Failed, "unsupported", what)
+            .hint("no file was written; --skip-unsupported leaves them out"));
+    }
+    let synced = file.into_inner().map_err(io::IntoInnerError::into_error);
+    synced.and_then(|file| file.sync_all()).map_err(|error| failed("sync", &error))?;
+    fs::rename(part, &args.rdb).map_err(|error| failed("rename", &error))?;
+    let folder = args.rdb.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new(".")));
+    folder
+        .and_then(|folder| folder.sync_all())
+        .map_err(|error| failed("sync the folder of", &error))?;
+    Ok(report)
+}
+
+/// File being written.
+struct Export<'r> {
+    writer: Writer<BufWriter<File>>,
+    report: &'r mut Report,
+    progress: Progress,
+}
+
+impl Export<'_> {
+    fn write_all(&mut self, client: &mut Client) -> Result<(), Problem> {
+        let mut cursor = b"0".to_vec();
+        loop {
+            let page = client.ask(&[b"SCAN", &cursor, b"COUNT", PAGE]);
+            let page = page.map_err(|error| kv::client_problem(&error))?;
+            let Reply::Array(page) = page else { return Err(collect::unexpected(&page)) };
+            let [Reply::Bulk(next), Reply::Array(names)] = &*page else {
+                return Err(collect::unexpected(&Reply::Array(page)));
+            };
+            let names: Vec<&[u8]> = names.iter().filter_map(Reply::bytes).collect();
+            collect(client, &names, &mut |name, collected| self.put(name, collected))?;
+            if next == b"0" {
+                return Ok(());
+            }
+            cursor.clone_from(next);
+        }
+    }
+
+    fn put(&mut self, name: &[u8], collected: Collected) -> Result<(), Problem> {
+        let (kind, expires_ms, elements) = match collected {
+            Collected::Unsupported(what) => {
+                self.report.unsupported.entry(what.to_owned()).or_default().add(name);
+                return Ok(());
+            }
+            Collected::Key { kind, expires_ms, elements } => (kind, expires_ms, elements),
+        };
+        let writer = &mut self.writer;
+        let mut put = || -> io::Result<()> {
+            writer.key(name, &kind, expires_ms)?;
+            match &elements {
+                Elements::One(value) => writer.string(value)?,
+                Elements::Many(all) => {
+                    writer.length(all.len() as u64)?;
+                    all.iter().try_for_each(|element| writer.string(element))?;
+                }
+                Elements::Pairs(all) => {
+                    writer.length(all.len() as u64)?;
+                    for (field, value) in all {
+                        writer.string(field)?;
+                        writer.string(value)?;
+                    }
+                }
+                Elements::Scored(all) => {
+                    writer.length(all.len() as u64)?;
+                    for (member, score) in all {
+                        writer.string(member)?;
+                        writer.score(*score)?;
+                    }
+                }
+            }
+            Ok(())
+        };
+        put().map_err(|error| Problem::io("write the file", &error))?;
+        let keys = self.report.keys.entry(kind.to_string()).or_default();
+        *keys += 1;
+        let count: u64 = self.report.keys.values().sum();
+        let bytes = self.writer.bytes();
+        self.progress
+            .report(|| ProgressReport::text(format_args!("export: {count} keys, {}", size(bytes))));
+        Ok(())
+    }
+}

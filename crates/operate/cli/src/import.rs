@@ -1,0 +1,249 @@
+//! `quorate import`: copies the keys of a Redis or Valkey server into the cluster, from its RDB
+//! file.
+//!
+//! A first pass reads the whole file and reports what cannot be taken over ([`survey`]). A second
+//! pass writes ([`load`]): each key at once or not at all, so that an import that was killed can be
+//! run again.
+
+mod commands;
+mod load;
+mod survey;
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use clap::{Args, ValueEnum};
+use quorate_admin::units::bytes as size;
+use quorate_client::{Client, Error, Options};
+use serde::Serialize;
+
+use self::{
+    load::{Load, Loaded},
+    survey::{Survey, Surveyed},
+};
+use crate::{
+    addresses::address_argument,
+    config::DEFAULT_CLIENT,
+    output::{Exit, Output, Problem},
+    proof,
+    rdb::{
+        read::{Summary, VERSION_MAX, read},
+        types::{ReadError, Visitor},
+    },
+    signals,
+    values::{Number, Unit},
+};
+
+/// Time for which a question to the cluster is repeated.
+const ASK: Duration = Duration::from_secs(3);
+/// Time for which a write is repeated, so that an election does not end the import.
+const WRITE: Duration = Duration::from_secs(60);
+/// Bounds for `--command-max`, as those of `quorate start`.
+const COMMAND_MAX: Number = Number::between(1 << 16, 1 << 30, Unit::Bytes);
+
+/// Treatment of keys that the cluster already has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Existing {
+    /// Write nothing if there are any
+    Refuse,
+    /// Keep them as they are
+    Skip,
+    /// Overwrite them
+    Replace,
+}
+
+/// Arguments of `quorate import`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+quorate import dump.rdb --dry-run          what would be written, and what cannot be
+quorate import dump.rdb                    stops before the first write if a key exists
+quorate import dump.rdb --existing skip    continues an import that was interrupted
+
+Each key is written at once, with its expiry, or not at all.")]
+pub(crate) struct ImportArgs {
+    /// RDB file of Redis or Valkey, as written by SAVE or BGSAVE
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Client addresses of one or more nodes; the next one is tried when one does not answer
+    #[arg(long, visible_alias = "to", env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
+    client: Vec<String>,
+    /// Database of the file to import; the cluster has one
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    database: u64,
+    /// Keys that the cluster already has
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Existing::Refuse)]
+    existing: Existing,
+    /// Import the rest, leaving out what cannot be taken over
+    #[arg(long)]
+    skip_unsupported: bool,
+    /// Only show what would be written and what cannot be
+    #[arg(long)]
+    dry_run: bool,
+    /// Largest command of the nodes, as given to their --command-max
+    #[arg(long, value_name = "BYTES", default_value_t = 8 << 20, value_parser = COMMAND_MAX.argument::<u64>())]
+    command_max: u64,
+}
+
+/// Result of `quorate import`.
+#[derive(Debug, Serialize)]
+struct Report {
+    file: String,
+    version: u32,
+    bytes: u64,
+    /// Whether the file has a checksum. A wrong one is an error.
+    checksum: bool,
+    #[serde(flatten)]
+    found: Surveyed,
+    /// Null with `--dry-run`.
+    written: Option<Loaded>,
+    seconds: f64,
+}
+
+impl Report {
+    fn human(&self) -> String {
+        let Self { file, version, found, .. } = self;
+        let checksum = if self.checksum { "checksum right" } else { "no checksum" };
+        let mut text = format!("{file}: RDB version {version}, {}, {checksum}\n", size(self.bytes));
+        text += &found.human();
+        text += &match &self.written {
+            None => "nothing was written (--dry-run)".to_owned(),
+            Some(written) => written.human(self.seconds),
+        };
+        text
+    }
+}
+
+pub(crate) fn run(args: &ImportArgs, output: Output) -> Result<Exit, Problem> {
+    let began = Instant::now();
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let now_ms = u64::try_from(now_ms).unwrap_or(u64::MAX);
+    let mut client = Client::new(&args.client, options(ASK));
+    let asked = args.dry_run || args.existing == Existing::Refuse;
+    let mut survey = Survey::new(args, now_ms, asked.then_some(&mut client))?;
+    let summary = pass(&args.file, &mut survey)?;
+    let (found, unsupported) = survey.finish()?;
+    let mut report = Report {
+        file: args.file.display().to_string(),
+        version: summary.version,
+        bytes: summary.bytes,
+        checksum: summary.is_checked,
+        found,
+        written: None,
+        seconds: 0.0,
+    };
+    let obstacle = obstacle(args, &report.found).or_else(|| level(&mut client, &report.found));
+    if args.dry_run {
+        output.result(&report, || report.human());
+        return Ok(obstacle.map_or(Exit::Done, |problem| problem.exit));
+    }
+    if let Some(problem) = obstacle {
+        return Err(problem);
+    }
+    let done = interruptible(output)?;
+    let mut client = Client::new(&args.client, options(WRITE));
+    let mut load = Load::new(&mut client, args, now_ms, unsupported, summary.bytes, done)?;
+    pass(&args.file, &mut load)?;
+    let written = load.finish()?;
+    let appeared = if args.existing == Existing::Refuse { written.existed } else { 0 };
+    report.written = Some(written);
+    report.seconds = began.elapsed().as_secs_f64();
+    output.result(&report, || report.human());
+    Ok(if appeared > 0 { Exit::Failed } else { Exit::Done })
+}
+
+fn options(deadline: Duration) -> Options {
+    let (tls, login) = (proof::certificate(), proof::login());
+    Options { tls, login, deadline, ..Options::default() }
+}
+
+/// Makes an interrupt report how far the import is. Returns the counter of written keys.
+fn interruptible(output: Output) -> Result<Arc<AtomicU64>, Problem> {
+    let done = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&done);
+    signals::end_at_first(move || {
+        let keys = counted.load(Ordering::SeqCst);
+        let what =
+            format_args!("interrupted; at least {keys} keys are imported, each of them whole");
+        let problem = Problem::new(Exit::Interrupted, "interrupted", what);
+        output.problem(&problem.hint("continue with the same file and --existing skip"));
+    })?;
+    Ok(done)
+}
+
+/// Returns the reason why nothing must be written, if any.
+fn obstacle(args: &ImportArgs, found: &Surveyed) -> Option<Problem> {
+    if !found.unsupported.is_empty() && !args.skip_unsupported {
+        let what = format_args!("cannot be taken over: {}", found.unsupported_text("; "));
+        return Some(Problem::new(Exit::Failed, "unsupported", what).hint(
+            "nothing was written; --skip-unsupported imports the rest, and --dry-run shows all of it",
+        ));
+    }
+    let existing = found.existing.as_ref().filter(|existing| existing.count > 0)?;
+    (args.existing == Existing::Refuse).then(|| {
+        let what = format_args!("the cluster already has {}", existing.text());
+        Problem::new(Exit::Failed, "exists", what).hint(
+            "nothing was written; --existing skip keeps them, also to continue an import that was \
+             interrupted, and --existing replace overwrites them",
+        )
+    })
+}
+
+/// Returns the refusal of a cluster that cannot take streams yet.
+fn level(client: &mut Client, found: &Surveyed) -> Option<Problem> {
+    let has_streams = found.keys.contains_key("stream") && found.cluster.is_none();
+    match has_streams.then(|| client.ask(&[b"XLEN", b"quorate:import"]))? {
+        Err(Error::Refused(text)) => {
+            let what = format_args!("the cluster refuses streams: {text}");
+            Some(Problem::new(Exit::Failed, "level", what).hint("nothing was written"))
+        }
+        _ => None,
+    }
+}
+
+fn pass(file: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Problem> {
+    let shown = file.display();
+    let opened =
+        File::open(file).map_err(|error| Problem::io(format_args!("open {shown}"), &error))?;
+    read(opened, visitor).map_err(|error| unreadable(&shown.to_string(), error))
+}
+
+/// Converts an error of reading the file.
+fn unreadable(shown: &str, error: ReadError) -> Problem {
+    const COPY: &str = "nothing more was written; copy the file again, or write a new one with SAVE; \
+                        'redis-check-rdb FILE' examines it";
+    let problem = |code, what: String, hint: &str| {
+        Problem::new(Exit::Failed, code, format_args!("{shown}{what}")).hint(hint)
+    };
+    match error {
+        ReadError::Stopped(problem) => problem,
+        ReadError::Io(error) => Problem::io(format_args!("read {shown}"), &error),
+        ReadError::NotRdb => problem(
+            "not_rdb",
+            " is not an RDB file".to_owned(),
+            "give the file that SAVE or BGSAVE writes, such as dump.rdb",
+        ),
+        ReadError::Version(version) => problem(
+            "version",
+            format!(" has RDB version {version}; versions up to {VERSION_MAX} can be read"),
+            "write it with Redis 7.4 or earlier, or Valkey 8 or earlier",
+        ),
+        ReadError::Malformed(at, what) => {
+            problem("damaged", format!(" is damaged at byte {at}: {what}"), COPY)
+        }
+        ReadError::Unknown(at, what, code) => problem(
+            "unsupported",
+            format!(" has {what} with the unknown code {code} at byte {at}"),
+            "it is of a newer server or of a module; remove such keys, or use an older server",
+        ),
+        ReadError::Checksum => {
+            problem("damaged", " is damaged: its checksum is wrong".to_owned(), COPY)
+        }
+    }
+}

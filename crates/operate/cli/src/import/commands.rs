@@ -1,0 +1,274 @@
+//! Commands that write elements under a key.
+
+use crate::rdb::types::{Element, Pending, StreamState};
+
+/// Command with its arguments.
+pub(super) type Command = Vec<Vec<u8>>;
+
+/// Bytes that an argument needs next to its content.
+const ARGUMENT_BYTES: usize = 16;
+
+/// Commands that write the elements of one key, in order. Elements of one command are gathered.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    commands: Vec<Command>,
+    bytes: usize,
+    /// Set if the last command takes further elements.
+    is_open: bool,
+    /// Group of a stream whose consumers follow.
+    group: Vec<u8>,
+    consumer: Vec<u8>,
+    has_entries: bool,
+}
+
+fn digits(number: impl ToString) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
+impl Gathered {
+    pub(super) fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes the commands out. Later elements begin new ones.
+    pub(super) fn take(&mut self) -> Vec<Command> {
+        (self.bytes, self.is_open) = (0, false);
+        std::mem::take(&mut self.commands)
+    }
+
+    fn push<const N: usize>(&mut self, words: [&[u8]; N]) {
+        self.is_open = false;
+        self.bytes += words.iter().map(|word| word.len() + ARGUMENT_BYTES).sum::<usize>();
+        self.commands.push(words.iter().map(|word| word.to_vec()).collect());
+    }
+
+    /// Adds arguments to the last command, which is `name` of the key.
+    fn extend<const N: usize>(&mut self, name: &[u8], key: &[u8], arguments: [&[u8]; N]) {
+        if !self.is_open {
+            self.push([name, key]);
+            self.is_open = true;
+        }
+        self.bytes += arguments.iter().map(|word| word.len() + ARGUMENT_BYTES).sum::<usize>();
+        if let Some(last) = self.commands.last_mut() {
+            last.extend(arguments.iter().map(|word| word.to_vec()));
+        }
+    }
+
+    /// Adds an element of `key`. A string's value is not for here.
+    pub(super) fn add(&mut self, key: &[u8], element: &Element<'_>) {
+        match element {
+            Element::Value(_) => {}
+            Element::Item(item) => self.extend(b"RPUSH", key, [item]),
+            Element::Member(member) => self.extend(b"SADD", key, [member]),
+            Element::Scored(member, score) => {
+                self.extend(b"ZADD", key, [&score_text(*score), member]);
+            }
+            Element::Field(field, value, None) => self.extend(b"HSET", key, [field, value]),
+            Element::Field(field, value, Some(ms)) => {
+                self.push([b"HSET", key, field, value]);
+                self.push([b"HPEXPIREAT", key, &digits(ms), b"FIELDS", b"1", field]);
+            }
+            Element::Entry(id, fields) => {
+                self.push([b"XADD", key, &digits(id)]);
+                self.bytes += fields.iter().map(|part| part.len() + ARGUMENT_BYTES).sum::<usize>();
+                if let Some(last) = self.commands.last_mut() {
+                    last.extend(fields.iter().cloned());
+                }
+                self.has_entries = true;
+            }
+            Element::State(state) => self.add_state(key, *state),
+            Element::Group(name, last, read) => {
+                self.group = name.to_vec();
+                let read = read.map_or_else(|| b"-1".to_vec(), digits);
+                let last = digits(last);
+                self.push([b"XGROUP", b"CREATE", key, name, &last, b"ENTRIESREAD", &read]);
+            }
+            Element::Consumer(name) => {
+                self.consumer = name.to_vec();
+                let group = self.group.clone();
+                self.push([b"XGROUP", b"CREATECONSUMER", key, &group, name]);
+            }
+            Element::Pending(pending) => self.add_pending(key, *pending),
+        }
+    }
+
+    fn add_state(&mut self, key: &[u8], state: StreamState) {
+        const GROUP: &[u8] = b"quorate:import";
+        if !self.has_entries {
+            // Only a group creates a stream without entries.
+            self.push([b"XGROUP", b"CREATE", key, GROUP, b"0", b"MKSTREAM"]);
+            self.push([b"XGROUP", b"DESTROY", key, GROUP]);
+        }
+        let last = digits(state.last);
+        match state.counters {
+            None => self.push([b"XSETID", key, &last]),
+            Some((deleted, added)) => {
+                let (deleted, added) = (digits(deleted), digits(added));
+                self.push([
+                    b"XSETID",
+                    key,
+                    &last,
+                    b"ENTRIESADDED",
+                    &added,
+                    b"MAXDELETEDID",
+                    &deleted,
+                ]);
+            }
+        }
+    }
+
+    fn add_pending(&mut self, key: &[u8], pending: Pending) {
+        let Pending { id, delivered_ms, deliveries } = pending;
+        let (group, consumer) = (self.group.clone(), self.consumer.clone());
+        let (id, time, count) = (digits(id), digits(delivered_ms), digits(deliveries));
+        let head: [&[u8]; 6] = [b"XCLAIM", key, &group, &consumer, b"0", &id];
+        let tail: [&[u8]; 6] = [b"TIME", &time, b"RETRYCOUNT", &count, b"FORCE", b"JUSTID"];
+        let mut words: [&[u8]; 12] = [b""; 12];
+        words[..6].copy_from_slice(&head);
+        words[6..].copy_from_slice(&tail);
+        self.push(words);
+    }
+}
+
+/// Formats a score so that the same double is read back.
+fn score_text(score: f64) -> Vec<u8> {
+    match score {
+        f64::INFINITY => b"+inf".to_vec(),
+        f64::NEG_INFINITY => b"-inf".to_vec(),
+        _ => format!("{score:e}").into_bytes(),
+    }
+}
+
+/// Reply that says what became of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expect {
+    /// Anything but an error.
+    Success,
+    /// Nil, 0 or "no such key" if the key was not written.
+    Verdict,
+    /// Empty if a pending entry was deleted from its stream.
+    Claim,
+}
+
+/// Returns the command that writes a string.
+pub(super) fn string(
+    name: &[u8],
+    value: &[u8],
+    expires_ms: Option<u64>,
+    replaces: bool,
+) -> (Command, Expect) {
+    let mut words = vec![b"SET".to_vec(), name.to_vec(), value.to_vec()];
+    if !replaces {
+        words.push(b"NX".to_vec());
+    }
+    if let Some(ms) = expires_ms {
+        words.extend([b"PXAT".to_vec(), digits(ms)]);
+    }
+    (words, Expect::Verdict)
+}
+
+/// Returns what the reply to a command of [`Gathered`] is expected to be.
+pub(super) fn expected(command: &Command) -> Expect {
+    match command.first().map(Vec::as_slice) {
+        Some(b"XCLAIM") => Expect::Claim,
+        _ => Expect::Success,
+    }
+}
+
+/// Returns the commands that move a complete collection from `temporary` to its name. `is_expiring`
+/// is set if the temporary key expires.
+pub(super) fn publish(
+    temporary: &[u8],
+    name: &[u8],
+    expires_ms: Option<u64>,
+    (replaces, is_expiring): (bool, bool),
+) -> Vec<(Command, Expect)> {
+    let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Command>();
+    let mut commands = Vec::new();
+    match expires_ms {
+        Some(ms) => {
+            commands.push((words(&[b"PEXPIREAT", temporary, &digits(ms)]), Expect::Success))
+        }
+        None if is_expiring => commands.push((words(&[b"PERSIST", temporary]), Expect::Success)),
+        None => {}
+    }
+    if replaces {
+        commands.push((words(&[b"RENAME", temporary, name]), Expect::Verdict));
+    } else {
+        commands.push((words(&[b"RENAMENX", temporary, name]), Expect::Verdict));
+        commands.push((words(&[b"DEL", temporary]), Expect::Success));
+    }
+    commands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rdb::types::EntryId;
+
+    fn text(commands: &[Command]) -> Vec<String> {
+        let word = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+        commands.iter().map(|words| words.iter().map(word).collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    #[test]
+    fn elements_share_a_command_up_to_a_chunk() {
+        let mut gathered = Gathered::default();
+        gathered.add(b"t", &Element::Item(b"a"));
+        gathered.add(b"t", &Element::Item(b"b"));
+        assert_eq!(text(&gathered.take()), ["RPUSH t a b"]);
+        gathered.add(b"t", &Element::Item(b"c"));
+        assert!(gathered.bytes() > 0 && !gathered.is_empty());
+        assert_eq!(text(&gathered.take()), ["RPUSH t c"]);
+        gathered.add(b"t", &Element::Scored(b"m", 0.1 + 0.2));
+        gathered.add(b"t", &Element::Scored(b"n", f64::NEG_INFINITY));
+        assert_eq!(text(&gathered.take()), ["ZADD t 3.0000000000000004e-1 m -inf n"]);
+    }
+
+    #[test]
+    fn a_field_that_expires_has_a_command_of_its_own() {
+        let mut gathered = Gathered::default();
+        for expires_ms in [None, Some(7), None] {
+            gathered.add(b"t", &Element::Field(b"f", b"v", expires_ms));
+        }
+        let expected = ["HSET t f v", "HSET t f v", "HPEXPIREAT t 7 FIELDS 1 f", "HSET t f v"];
+        assert_eq!(text(&gathered.take()), expected);
+    }
+
+    #[test]
+    fn a_stream_without_entries_is_made_by_a_group() {
+        let id = |ms| EntryId { ms, sequence: 0 };
+        let mut gathered = Gathered::default();
+        let counters = Some((id(3), 9));
+        gathered.add(b"t", &Element::State(StreamState { length: 0, last: id(4), counters }));
+        gathered.add(b"t", &Element::Group(b"g", id(2), None));
+        gathered.add(b"t", &Element::Consumer(b"c"));
+        let pending = Pending { id: id(1), delivered_ms: 5, deliveries: 2 };
+        gathered.add(b"t", &Element::Pending(pending));
+        let expected = [
+            "XGROUP CREATE t quorate:import 0 MKSTREAM",
+            "XGROUP DESTROY t quorate:import",
+            "XSETID t 4-0 ENTRIESADDED 9 MAXDELETEDID 3-0",
+            "XGROUP CREATE t g 2-0 ENTRIESREAD -1",
+            "XGROUP CREATECONSUMER t g c",
+            "XCLAIM t g c 0 1-0 TIME 5 RETRYCOUNT 2 FORCE JUSTID",
+        ];
+        assert_eq!(text(&gathered.take()), expected);
+    }
+
+    #[test]
+    fn a_key_that_exists_is_kept_unless_it_is_replaced() {
+        let commands = |replaces, is_expiring| {
+            let all = publish(b"t", b"k", None, (replaces, is_expiring));
+            text(&all.into_iter().map(|(command, _)| command).collect::<Vec<_>>())
+        };
+        assert_eq!(commands(false, true), ["PERSIST t", "RENAMENX t k", "DEL t"]);
+        assert_eq!(commands(true, false), ["RENAME t k"]);
+        assert_eq!(text(&[string(b"k", b"v", Some(5), false).0]), ["SET k v NX PXAT 5"]);
+        assert_eq!(text(&[string(b"k", b"v", None, true).0]), ["SET k v"]);
+    }
+}

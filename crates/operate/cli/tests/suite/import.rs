@@ -1,0 +1,222 @@
+//! Imports of RDB files into a running cluster, killed ones included, and exports.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use quorate_client::{Client, Reply};
+use serde_json::Value as Json;
+
+use crate::common::{Cluster, program, quorate_json, wait_for};
+
+/// Returns a file that Redis 7.0.15 wrote; `rdb/tests.rs` lists its contents.
+fn golden() -> String {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/rdb/v10.rdb").to_owned()
+}
+
+fn start() -> (Cluster, Client, String) {
+    let cluster = Cluster::start(1, &["--store", "memory"]);
+    let mut client = cluster.client_of(1);
+    wait_for("the level of streams", || client.ask(&[b"XLEN", b"x"]).ok());
+    let address = cluster.clients().swap_remove(0);
+    (cluster, client, address)
+}
+
+fn text(client: &mut Client, words: &str) -> String {
+    let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+    client.ask(&words).unwrap().to_string()
+}
+
+fn import(file: &str, address: &str, flags: &[&str]) -> (i32, Json) {
+    let arguments = ["import", file, "--client", address, "--json"];
+    quorate_json(&[&arguments, flags].concat())
+}
+
+#[test]
+fn a_file_is_imported_once_and_with_its_expiries() {
+    let (_cluster, mut client, address) = start();
+    let (code, report) = import(&golden(), &address, &["--dry-run"]);
+    assert_eq!((code, &report["keys"]["string"]), (1, &8.into()), "{report}");
+    assert_eq!(report["unsupported"]["database 3"]["examples"][0], "other");
+    assert_eq!(report["written"], Json::Null);
+    let (code, refused) = import(&golden(), &address, &[]);
+    assert_eq!((code, &refused["error"]["code"]), (1, &"unsupported".into()), "{refused}");
+    assert_eq!(text(&mut client, "DBSIZE"), "0");
+
+    let rest = "--skip-unsupported";
+    let (code, report) = import(&golden(), &address, &[rest]);
+    assert_eq!((code, &report["written"]["keys"]), (0, &21.into()), "{report}");
+    for (words, expected) in [
+        ("GET s:int64", "12345678901234"),
+        ("PEXPIRETIME s:ttl", "4102444800000"),
+        ("PEXPIRETIME h:small", "4102444800000"),
+        ("PEXPIRETIME l:small", "-1"),
+        ("LRANGE l:small 0 2", "a -1 4095"),
+        ("LLEN l:large", "30"),
+        ("SCARD set:large", "600"),
+        ("HGET h:large f600", "v600"),
+        ("ZSCORE z:large m7", "7.25"),
+        ("ZRANGE z:large 0 0", "bottom"),
+        ("XRANGE x 2 2", "2-0 c 5"),
+        ("XPENDING x g", "1 2-0 2-0 ann 1"),
+        ("XLEN x:empty", "0"),
+        ("DBSIZE", "21"),
+    ] {
+        assert_eq!(text(&mut client, words), expected, "{words}");
+    }
+
+    let digest = |client: &mut Client| text(client, "QUORATE DIGEST");
+    client.run(&[b"SET", b"s:text", b"changed"]).unwrap();
+    let before = digest(&mut client);
+    let (code, refused) = import(&golden(), &address, &[rest]);
+    assert_eq!((code, &refused["error"]["code"]), (1, &"exists".into()), "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("21 keys: "), "{refused}");
+    assert_eq!(digest(&mut client), before);
+    let (code, report) = import(&golden(), &address, &[rest, "--existing", "skip"]);
+    assert_eq!((code, &report["written"]["existed"]), (0, &21.into()), "{report}");
+    assert_eq!(text(&mut client, "GET s:text"), "changed");
+    let (code, report) = import(&golden(), &address, &[rest, "--existing", "replace"]);
+    assert_eq!((code, &report["written"]["keys"]), (0, &21.into()), "{report}");
+    assert_eq!(text(&mut client, "GET s:text"), "hello world");
+    assert_eq!(text(&mut client, "DBSIZE"), "21");
+    assert_eq!(text(&mut client, "LLEN l:small"), "9");
+}
+
+const LISTS: usize = 20;
+const ITEMS: usize = 30_000;
+
+/// Writes a file of large lists and many strings.
+fn large(folder: &Path) -> PathBuf {
+    let mut bytes = b"REDIS0011".to_vec();
+    for list in 0..LISTS {
+        bytes.extend_from_slice(format!("\u{1}\u{5}l:{list:03}").as_bytes());
+        bytes.push(0x80);
+        bytes.extend_from_slice(&u32::try_from(ITEMS).unwrap().to_be_bytes());
+        for item in 0..ITEMS {
+            bytes.extend_from_slice(format!("\u{10}{item:016}").as_bytes());
+        }
+        for string in 0..500 {
+            bytes.extend_from_slice(format!("\0\u{9}s:{list:03}:{string:03}\u{1}v").as_bytes());
+        }
+    }
+    bytes.extend_from_slice(b"\xff\0\0\0\0\0\0\0\0");
+    let file = folder.join("large.rdb");
+    fs::write(&file, bytes).unwrap();
+    file
+}
+
+fn spawn(file: &Path, address: &str) -> Child {
+    let mut command = Command::new(program());
+    command.args(["import", file.to_str().unwrap(), "--client", address, "--existing", "skip"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn number(client: &mut Client, words: &[&[u8]]) -> usize {
+    match client.ask(words) {
+        Ok(Reply::Integer(number)) => usize::try_from(number).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Checks that each list is there whole or not at all. Returns the number of lists.
+fn whole_lists(client: &mut Client) -> usize {
+    let length = |list| number(client, &[b"LLEN", format!("l:{list:03}").as_bytes()]);
+    let lengths: Vec<usize> = (0..LISTS).map(length).collect();
+    assert!(lengths.iter().all(|length| [0, ITEMS].contains(length)), "{lengths:?}");
+    lengths.iter().filter(|length| **length > 0).count()
+}
+
+#[test]
+fn a_killed_import_leaves_whole_keys_and_continues() {
+    let (cluster, mut client, address) = start();
+    let file = large(cluster.nodes.folder());
+    for lists in [3, 9] {
+        let mut killed = spawn(&file, &address);
+        let until = format!("l:{lists:03}").into_bytes();
+        wait_for("a list", || (number(&mut client, &[b"EXISTS", &until]) == 1).then_some(()));
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        assert!(whole_lists(&mut client) > lists);
+    }
+    assert!(whole_lists(&mut client) < LISTS, "the import was too fast to be killed");
+    let (code, report) = import(file.to_str().unwrap(), &address, &["--existing", "skip"]);
+    assert_eq!(code, 0, "{report}");
+    assert_eq!(whole_lists(&mut client), LISTS);
+    let ends: [&[u8]; 4] = [b"LRANGE", b"l:004", b"29999", b"-1"];
+    assert_eq!(client.ask(&ends).unwrap().to_string(), format!("{:016}", ITEMS - 1));
+    // Besides the keys of the file, a killed import leaves a key that expires.
+    let keys = number(&mut client, &[b"DBSIZE"]);
+    assert!((LISTS * 501..=LISTS * 501 + 2).contains(&keys), "{keys}");
+    drop(cluster);
+}
+
+#[test]
+fn an_export_holds_what_was_imported() {
+    let (cluster, mut client, address) = start();
+    let (code, report) = import(&golden(), &address, &["--skip-unsupported"]);
+    assert_eq!(code, 0, "{report}");
+    for member in 0..2500 {
+        let score = format!("{member}.125");
+        let member = format!("m{member}");
+        client.run(&[b"ZADD", b"z:pages", score.as_bytes(), member.as_bytes()]).unwrap();
+    }
+    let file = cluster.nodes.folder().join("out.rdb");
+    let file = file.to_str().unwrap();
+    let export = ["export", "--rdb", file, "--client", &address, "--json"];
+    let (code, refused) = quorate_json(&export);
+    assert_eq!((code, &refused["error"]["code"]), (1, &"unsupported".into()), "{refused}");
+    assert!(!Path::new(file).exists() && !Path::new(&format!("{file}.part")).exists());
+    let streams: [&[u8]; 3] = [b"DEL", b"x", b"x:empty"];
+    client.run(&streams).unwrap();
+    let (code, report) = quorate_json(&export);
+    assert_eq!((code, &report["keys"]["sorted set"]), (0, &3.into()), "{report}");
+
+    let (_second, mut copy, second) = start();
+    let (code, report) = import(file, &second, &[]);
+    assert_eq!((code, &report["written"]["keys"]), (0, &20.into()), "{report}");
+    assert_eq!(report["checksum"], true);
+    for words in [
+        "GET s:lzf",
+        "PEXPIRETIME s:ttl",
+        "LRANGE l:small 0 -1",
+        "SMEMBERS set:large",
+        "HGETALL h:large",
+        "PEXPIRETIME h:small",
+        "ZRANGE z:large 0 -1 WITHSCORES",
+        "ZRANGE z:pages 0 -1 WITHSCORES",
+    ] {
+        assert_eq!(text(&mut copy, words), text(&mut client, words), "{words}");
+    }
+    let fields = "HPEXPIRE h:small 900000 FIELDS 1 f1";
+    let fields: Vec<&[u8]> = fields.split(' ').map(str::as_bytes).collect();
+    client.run(&fields).unwrap();
+    let (code, refused) = quorate_json(&export);
+    assert_eq!((code, &refused["error"]["code"]), (1, &"unsupported".into()), "{refused}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_refused_before_the_first_write() {
+    let (cluster, mut client, address) = start();
+    let file = cluster.nodes.folder().join("bad.rdb");
+    let mut bytes = fs::read(golden()).unwrap();
+    let at = bytes.windows(5).position(|word| word == b"hello").unwrap();
+    bytes[at] = b'j';
+    for (bytes, expected) in [
+        (&bytes[..], "checksum is wrong"),
+        (b"REDIS0011\x00", "damaged at byte 10: the file ends early"),
+        (b"REDIS0099\xff", "RDB version 0099; versions up to 12"),
+        (b"SQLite", "is not an RDB file"),
+    ] {
+        fs::write(&file, bytes).unwrap();
+        let flags = ["--skip-unsupported", "--existing", "replace"];
+        let (code, refused) = import(file.to_str().unwrap(), &address, &flags);
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(code == 1 && message.contains(expected), "{message}");
+    }
+    assert_eq!(text(&mut client, "DBSIZE"), "0");
+    let nowhere = ["import", &golden(), "--client", "127.0.0.1:1", "--dry-run", "--json"];
+    let (_, report) = quorate_json(&nowhere);
+    assert!(report["existing"].is_null() && report["cluster"].is_string(), "{report}");
+}
