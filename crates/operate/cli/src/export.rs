@@ -44,7 +44,7 @@ quorate export --rdb dump.rdb
 Keys are read one page after another while clients go on writing, so the file does not show one \
 moment; quorate backup does.")]
 pub(crate) struct ExportArgs {
-    /// RDB file to write, in version 11 (Redis 7.2, Valkey 7.2 and later)
+    /// RDB file to write, for Redis 5 and later, and Valkey
     #[arg(long, value_name = "FILE")]
     rdb: PathBuf,
     /// Client addresses of one or more nodes; the next one is tried when one does not answer

@@ -1,17 +1,20 @@
 //! `quorate import`: copies the keys of a Redis or Valkey server into the cluster, from its RDB
-//! file.
+//! file, or from the running server as one of its replicas ([`server`], [`follow`]).
 //!
 //! A first pass reads the whole file and reports what cannot be taken over ([`survey`]). A second
 //! pass writes ([`load`]): each key at once or not at all, so that an import that was killed can be
 //! run again.
 
 mod commands;
+mod follow;
 mod load;
+mod server;
 mod survey;
 
 use std::{
     fs::File,
-    path::{Path, PathBuf},
+    io::Seek as _,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -25,7 +28,9 @@ use quorate_client::{Client, Error, Options};
 use serde::Serialize;
 
 use self::{
+    follow::{Follow, Followed},
     load::{Load, Loaded},
+    server::{Incoming, Server},
     survey::{Survey, Surveyed},
 };
 use crate::{
@@ -37,7 +42,7 @@ use crate::{
         read::{Summary, VERSION_MAX, read},
         types::{ReadError, Visitor},
     },
-    signals,
+    signals::{self, Interrupt},
     values::{Number, Unit},
 };
 
@@ -65,12 +70,19 @@ pub(crate) enum Existing {
 quorate import dump.rdb --dry-run          what would be written, and what cannot be
 quorate import dump.rdb                    stops before the first write if a key exists
 quorate import dump.rdb --existing skip    continues an import that was interrupted
+quorate import redis://10.0.0.9:6379       copies a server and follows it until Ctrl-C
 
-Each key is written at once, with its expiry, or not at all.")]
+Each key is written at once, with its expiry, or not at all. An import from a server cannot be \
+continued: empty the cluster with FLUSHALL and begin again, since keys that the server removed \
+meanwhile would stay.")]
 pub(crate) struct ImportArgs {
-    /// RDB file of Redis or Valkey, as written by SAVE or BGSAVE
-    #[arg(value_name = "FILE")]
+    /// RDB file of Redis or Valkey, as written by SAVE or BGSAVE, or a running server as
+    /// redis://[USER:PASSWORD@]HOST[:PORT], which is followed until Ctrl-C
+    #[arg(value_name = "FILE|URL")]
     file: PathBuf,
+    /// With a server: end as soon as all that it sent is applied
+    #[arg(long)]
+    until_caught_up: bool,
     /// Client addresses of one or more nodes; the next one is tried when one does not answer
     #[arg(long, visible_alias = "to", env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
     client: Vec<String>,
@@ -103,6 +115,9 @@ struct Report {
     found: Surveyed,
     /// Null with `--dry-run`.
     written: Option<Loaded>,
+    /// Commands applied after the copy of a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    followed: Option<Followed>,
     seconds: f64,
 }
 
@@ -116,26 +131,66 @@ impl Report {
             None => "nothing was written (--dry-run)".to_owned(),
             Some(written) => written.human(self.seconds),
         };
+        text += &self.followed.as_ref().map(Followed::human).unwrap_or_default();
         text
     }
 }
 
 pub(crate) fn run(args: &ImportArgs, output: Output) -> Result<Exit, Problem> {
+    let Some(server) = args.file.to_str().and_then(Server::parse) else {
+        if args.until_caught_up {
+            return Err(Problem::usage("--until-caught-up needs a running server, not a file")
+                .hint("give redis://HOST:PORT"));
+        }
+        let file = File::open(&args.file);
+        let file = file
+            .map_err(|error| Problem::io(format_args!("open {}", args.file.display()), &error))?;
+        return import(args, &file, None, output);
+    };
+    let server = server?;
+    // Without a name, so that nothing is left if the process is killed.
+    let copy = tempfile::tempfile().map_err(|error| Problem::io("create a file", &error))?;
+    let interrupt = Interrupt::listen()?;
+    let mut copying = server.connect()?;
+    copying.copy_to(&copy)?;
+    let incoming = copying.follow()?;
+    import(args, &copy, Some(Running { server, incoming, interrupt }), output)
+}
+
+/// Server that is followed after its copy is imported.
+struct Running {
+    server: Server,
+    incoming: Arc<Incoming>,
+    interrupt: Interrupt,
+}
+
+/// Imports a file, then follows the server that it is a copy of, if any.
+fn import(
+    args: &ImportArgs,
+    file: &File,
+    running: Option<Running>,
+    output: Output,
+) -> Result<Exit, Problem> {
     let began = Instant::now();
+    let shown = match &running {
+        Some(running) => running.server.shown(),
+        None => args.file.display().to_string(),
+    };
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let now_ms = u64::try_from(now_ms).unwrap_or(u64::MAX);
     let mut client = Client::new(&args.client, options(ASK));
     let asked = args.dry_run || args.existing == Existing::Refuse;
     let mut survey = Survey::new(args, now_ms, asked.then_some(&mut client))?;
-    let summary = pass(&args.file, &mut survey)?;
+    let summary = pass(file, &shown, &mut survey)?;
     let (found, unsupported) = survey.finish()?;
     let mut report = Report {
-        file: args.file.display().to_string(),
+        file: shown.clone(),
         version: summary.version,
         bytes: summary.bytes,
         checksum: summary.is_checked,
         found,
         written: None,
+        followed: None,
         seconds: 0.0,
     };
     let obstacle = obstacle(args, &report.found).or_else(|| level(&mut client, &report.found));
@@ -146,14 +201,22 @@ pub(crate) fn run(args: &ImportArgs, output: Output) -> Result<Exit, Problem> {
     if let Some(problem) = obstacle {
         return Err(problem);
     }
-    let done = interruptible(output)?;
+    let done = match &running {
+        None => interruptible(output)?,
+        Some(_) => Arc::default(),
+    };
     let mut client = Client::new(&args.client, options(WRITE));
     let mut load = Load::new(&mut client, args, now_ms, unsupported, summary.bytes, done)?;
-    pass(&args.file, &mut load)?;
+    pass(file, &shown, &mut load)?;
     let written = load.finish()?;
     let appeared = if args.existing == Existing::Refuse { written.existed } else { 0 };
     report.written = Some(written);
     report.seconds = began.elapsed().as_secs_f64();
+    if let Some(Running { incoming, interrupt, .. }) = running {
+        let follow = Follow::new(&mut client, incoming, args.database);
+        let followed = interrupt.during(|goes_on| follow.run(&|| !goes_on(), args.until_caught_up));
+        report.followed = Some(followed?);
+    }
     output.result(&report, || report.human());
     Ok(if appeared > 0 { Exit::Failed } else { Exit::Done })
 }
@@ -207,11 +270,11 @@ fn level(client: &mut Client, found: &Surveyed) -> Option<Problem> {
     }
 }
 
-fn pass(file: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Problem> {
-    let shown = file.display();
-    let opened =
-        File::open(file).map_err(|error| Problem::io(format_args!("open {shown}"), &error))?;
-    read(opened, visitor).map_err(|error| unreadable(&shown.to_string(), error))
+/// Reads the whole file.
+fn pass(mut file: &File, shown: &str, visitor: &mut dyn Visitor) -> Result<Summary, Problem> {
+    let rewound = file.rewind().map_err(ReadError::Io);
+    let outcome = rewound.and_then(|()| read(file, visitor));
+    outcome.map_err(|error| unreadable(shown, error))
 }
 
 /// Converts an error of reading the file.

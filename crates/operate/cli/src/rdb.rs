@@ -1,8 +1,8 @@
 //! Files of Redis and Valkey (RDB): a streaming reader of versions 5 to 12, and a writer of
-//! version 11. Nothing here knows nodes or commands.
+//! version 9. Nothing here knows nodes or commands.
 //!
-//! No maintained crate reads these formats, so this is our own code. The bytes are untrusted: every
-//! length is checked against what is left before it is used, and memory grows only with bytes that
+//! The crates that read these formats stop at old versions, or wrap a library in C. The bytes are
+//! untrusted: every length is checked against what is left before it is used, and memory grows only with bytes that
 //! have arrived.
 //!
 //! Reading order: [`types`], [`read`], `values`, `stream`, `packed` (the compact encodings),

@@ -218,7 +218,7 @@ fn scanned(parts: Vec<Reply>) -> Result<(Option<Vec<u8>>, Vec<Reply>), Problem> 
     }
 }
 
-/// Fails if a field of a hash expires, because version 11 has no place for that.
+/// Fails if a field of a hash expires, because the file has no place for that.
 fn check_fields(client: &mut Client, name: &[u8], elements: &[Reply]) -> Result<(), Stop> {
     let fields: Vec<&[u8]> = elements.iter().step_by(2).filter_map(Reply::bytes).collect();
     if fields.is_empty() {

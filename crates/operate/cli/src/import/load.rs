@@ -23,6 +23,7 @@ use serde::Serialize;
 use super::{
     Existing, ImportArgs,
     commands::{Command, Expect, Gathered, expected, publish, string},
+    server::Server,
     survey::Unsupported,
 };
 use crate::{
@@ -88,6 +89,8 @@ pub(super) struct Load<'c> {
     loaded: Loaded,
     done: Arc<AtomicU64>,
     pace: Pace,
+    /// Advice after a failure.
+    again: &'static str,
 }
 
 /// Key whose elements arrive.
@@ -132,7 +135,12 @@ impl<'c> Load<'c> {
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|error| Problem::io("random numbers", &error.into()))?;
         let temporary = format!("quorate:import:{:016x}", u64::from_ne_bytes(random));
+        let is_server = args.file.to_str().is_some_and(|text| Server::parse(text).is_some());
         Ok(Self {
+            again: match is_server {
+                true => "empty the cluster with FLUSHALL and import again",
+                false => "continue with the same file and --existing skip",
+            },
             client,
             database: args.database,
             replaces: args.existing == Existing::Replace,
@@ -192,8 +200,8 @@ impl<'c> Load<'c> {
         let keys = self.loaded.keys;
         let what = format_args!("{message}; at least {keys} keys are imported, each of them whole");
         let hint = match &*hint {
-            "" => "then continue with the same file and --existing skip".to_owned(),
-            hint => format!("{hint}; then continue with the same file and --existing skip"),
+            "" => self.again.to_owned(),
+            hint => format!("{hint}; then {}", self.again),
         };
         Problem::new(exit, code, what).hint(hint)
     }
@@ -229,7 +237,7 @@ impl<'c> Load<'c> {
         let what =
             format_args!("key {name} was refused: {text}; at least {keys} keys are imported");
         Problem::new(Exit::Failed, "refused", what)
-            .hint("remove the cause, then continue with the same file and --existing skip")
+            .hint(format!("remove the cause, then {}", self.again))
     }
 
     /// Sends the batch if `bytes` more bytes would make it too large.

@@ -1,12 +1,13 @@
-//! Writer of version 11, in plain encodings that Redis 7.2 and later, and Valkey, load.
+//! Writer of version 9, in plain encodings: Redis 5 and later, and Valkey, load it. A newer version
+//! would allow for nothing that is written here.
 
 use std::io::{self, Write};
 
 use super::{crc64, types::Kind};
 
-const HEADER: &[u8] = b"REDIS0011";
+const HEADER: &[u8] = b"REDIS0009";
 /// Version of the server that the file names.
-const SERVER: &[u8] = b"7.2.0";
+const SERVER: &[u8] = b"5.0.0";
 
 /// File being written.
 pub(crate) struct Writer<W> {
