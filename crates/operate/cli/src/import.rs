@@ -5,6 +5,7 @@
 //! pass writes ([`load`]): each key at once or not at all, so that an import that was killed can be
 //! run again.
 
+mod args;
 mod commands;
 mod follow;
 mod load;
@@ -14,7 +15,6 @@ mod survey;
 use std::{
     fs::File,
     io::Seek as _,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -22,20 +22,19 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use clap::{Args, ValueEnum};
 use quorate_admin::units::bytes as size;
 use quorate_client::{Client, Error, Options};
 use serde::Serialize;
 
+pub(crate) use self::args::ImportArgs;
 use self::{
+    args::Existing,
     follow::{Follow, Followed},
     load::{Load, Loaded},
     server::{Incoming, Server},
     survey::{Survey, Surveyed},
 };
 use crate::{
-    addresses::address_argument,
-    config::DEFAULT_CLIENT,
     output::{Exit, Output, Problem},
     proof,
     rdb::{
@@ -43,66 +42,12 @@ use crate::{
         types::{ReadError, Visitor},
     },
     signals::{self, Interrupt},
-    values::{Number, Unit},
 };
 
 /// Time for which a question to the cluster is repeated.
 const ASK: Duration = Duration::from_secs(3);
 /// Time for which a write is repeated, so that an election does not end the import.
 const WRITE: Duration = Duration::from_secs(60);
-/// Bounds for `--command-max`, as those of `quorate start`.
-const COMMAND_MAX: Number = Number::between(1 << 16, 1 << 30, Unit::Bytes);
-
-/// Treatment of keys that the cluster already has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Existing {
-    /// Write nothing if there are any
-    Refuse,
-    /// Keep them as they are
-    Skip,
-    /// Overwrite them
-    Replace,
-}
-
-/// Arguments of `quorate import`.
-#[derive(Args, Clone, Debug)]
-#[command(after_long_help = "\
-quorate import dump.rdb --dry-run          what would be written, and what cannot be
-quorate import dump.rdb                    stops before the first write if a key exists
-quorate import dump.rdb --existing skip    continues an import that was interrupted
-quorate import redis://10.0.0.9:6379       copies a server and follows it until Ctrl-C
-
-Each key is written at once, with its expiry, or not at all. An import from a server cannot be \
-continued: empty the cluster with FLUSHALL and begin again, since keys that the server removed \
-meanwhile would stay.")]
-pub(crate) struct ImportArgs {
-    /// RDB file of Redis or Valkey, as written by SAVE or BGSAVE, or a running server as
-    /// redis://[USER:PASSWORD@]HOST[:PORT], which is followed until Ctrl-C
-    #[arg(value_name = "FILE|URL")]
-    file: PathBuf,
-    /// With a server: end as soon as all that it sent is applied
-    #[arg(long)]
-    until_caught_up: bool,
-    /// Client addresses of one or more nodes; the next one is tried when one does not answer
-    #[arg(long, visible_alias = "to", env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
-    client: Vec<String>,
-    /// Database of the file to import; the cluster has one
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    database: u64,
-    /// Keys that the cluster already has
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Existing::Refuse)]
-    existing: Existing,
-    /// Import the rest, leaving out what cannot be taken over
-    #[arg(long)]
-    skip_unsupported: bool,
-    /// Only show what would be written and what cannot be
-    #[arg(long)]
-    dry_run: bool,
-    /// Largest command of the nodes, as given to their --command-max
-    #[arg(long, value_name = "BYTES", default_value_t = 8 << 20, value_parser = COMMAND_MAX.argument::<u64>())]
-    command_max: u64,
-}
-
 /// Result of `quorate import`.
 #[derive(Debug, Serialize)]
 struct Report {

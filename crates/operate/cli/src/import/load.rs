@@ -21,7 +21,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 
 use super::{
-    Existing, ImportArgs,
+    args::{Existing, ImportArgs},
     commands::{Command, Expect, Gathered, expected, publish, string},
     server::Server,
     survey::Unsupported,

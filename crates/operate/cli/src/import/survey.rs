@@ -8,7 +8,7 @@ use std::{
 use quorate_client::{Client, Error, Reply};
 use serde::Serialize;
 
-use super::ImportArgs;
+use super::args::ImportArgs;
 use crate::{
     kv,
     naming::{Named, counts},
