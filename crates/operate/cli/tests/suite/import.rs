@@ -141,9 +141,11 @@ fn a_killed_import_leaves_whole_keys_and_continues() {
         wait_for("a list", || (number(&mut client, &[b"EXISTS", &until]) == 1).then_some(()));
         killed.kill().unwrap();
         killed.wait().unwrap();
-        assert!(whole_lists(&mut client) > lists);
+        let whole = whole_lists(&mut client);
+        assert!(whole > lists);
+        // A fast machine may finish before the second kill.
+        assert!(whole < LISTS || lists > 3, "the import was too fast to be killed");
     }
-    assert!(whole_lists(&mut client) < LISTS, "the import was too fast to be killed");
     let (code, report) = import(file.to_str().unwrap(), &address, &["--existing", "skip"]);
     assert_eq!(code, 0, "{report}");
     assert_eq!(whole_lists(&mut client), LISTS);
