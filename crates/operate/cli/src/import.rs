@@ -1,5 +1,5 @@
 //! `quorate import`: copies the keys of a Redis or Valkey server into the cluster, from its RDB
-//! file, or from the running server as one of its replicas ([`server`], [`follow`]).
+//! file, or from a full copy of the running server ([`server`]).
 //!
 //! A first pass reads the whole file and reports what cannot be taken over ([`survey`]). A second
 //! pass writes ([`load`]): each key at once or not at all, so that an import that was killed can be
@@ -7,7 +7,6 @@
 
 mod args;
 mod commands;
-mod follow;
 mod load;
 mod server;
 mod survey;
@@ -29,9 +28,8 @@ use serde::Serialize;
 pub(crate) use self::args::ImportArgs;
 use self::{
     args::Existing,
-    follow::{Follow, Followed},
     load::{Load, Loaded},
-    server::{Incoming, Server},
+    server::Server,
     survey::{Survey, Surveyed},
 };
 use crate::{
@@ -41,13 +39,17 @@ use crate::{
         read::{Summary, VERSION_MAX, read},
         types::{ReadError, Visitor},
     },
-    signals::{self, Interrupt},
+    signals,
 };
 
 /// Time for which a question to the cluster is repeated.
 const ASK: Duration = Duration::from_secs(3);
 /// Time for which a write is repeated, so that an election does not end the import.
 const WRITE: Duration = Duration::from_secs(60);
+/// Limit of a copy of a server.
+const LATER_CHANGES: &str = "changes made at the source after its copy began are not included: stop \
+                             its writers before, or import again with --existing replace";
+
 /// Result of `quorate import`.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -60,9 +62,9 @@ struct Report {
     found: Surveyed,
     /// Null with `--dry-run`.
     written: Option<Loaded>,
-    /// Commands applied after the copy of a server.
+    /// Advice about later changes, for a copy of a server.
     #[serde(skip_serializing_if = "Option::is_none")]
-    followed: Option<Followed>,
+    note: Option<&'static str>,
     seconds: f64,
 }
 
@@ -76,51 +78,41 @@ impl Report {
             None => "nothing was written (--dry-run)".to_owned(),
             Some(written) => written.human(self.seconds),
         };
-        text += &self.followed.as_ref().map(Followed::human).unwrap_or_default();
+        text += &self.note.map(|note| format!("\nnote: {note}")).unwrap_or_default();
         text
     }
 }
 
 pub(crate) fn run(args: &ImportArgs, output: Output) -> Result<Exit, Problem> {
     let Some(server) = args.file.to_str().and_then(Server::parse) else {
-        if args.until_caught_up {
-            return Err(Problem::usage("--until-caught-up needs a running server, not a file")
-                .hint("give redis://HOST:PORT"));
+        if args.source_password_file.is_some() {
+            return Err(Problem::usage(
+                "--source-password-file needs a running server, not a file",
+            )
+            .hint("give redis://HOST:PORT"));
         }
         let file = File::open(&args.file);
         let file = file
             .map_err(|error| Problem::io(format_args!("open {}", args.file.display()), &error))?;
         return import(args, &file, None, output);
     };
-    let server = server?;
+    let mut server = server?;
+    server.find_password(args.source_password_file.as_deref())?;
     // Without a name, so that nothing is left if the process is killed.
     let copy = tempfile::tempfile().map_err(|error| Problem::io("create a file", &error))?;
-    let interrupt = Interrupt::listen()?;
-    let mut copying = server.connect()?;
-    copying.copy_to(&copy)?;
-    let incoming = copying.follow()?;
-    import(args, &copy, Some(Running { server, incoming, interrupt }), output)
+    server.copy_to(&copy)?;
+    import(args, &copy, Some(&server), output)
 }
 
-/// Server that is followed after its copy is imported.
-struct Running {
-    server: Server,
-    incoming: Arc<Incoming>,
-    interrupt: Interrupt,
-}
-
-/// Imports a file, then follows the server that it is a copy of, if any.
+/// Imports a file, which may be the copy of a server.
 fn import(
     args: &ImportArgs,
     file: &File,
-    running: Option<Running>,
+    server: Option<&Server>,
     output: Output,
 ) -> Result<Exit, Problem> {
     let began = Instant::now();
-    let shown = match &running {
-        Some(running) => running.server.shown(),
-        None => args.file.display().to_string(),
-    };
+    let shown = server.map_or_else(|| args.file.display().to_string(), Server::shown);
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let now_ms = u64::try_from(now_ms).unwrap_or(u64::MAX);
     let mut client = Client::new(&args.client, options(ASK));
@@ -135,7 +127,7 @@ fn import(
         checksum: summary.is_checked,
         found,
         written: None,
-        followed: None,
+        note: server.map(|_| LATER_CHANGES),
         seconds: 0.0,
     };
     let obstacle = obstacle(args, &report.found).or_else(|| level(&mut client, &report.found));
@@ -146,22 +138,15 @@ fn import(
     if let Some(problem) = obstacle {
         return Err(problem);
     }
-    let done = match &running {
-        None => interruptible(output)?,
-        Some(_) => Arc::default(),
-    };
+    let again = again(server.is_some());
+    let done = interruptible(output, again)?;
     let mut client = Client::new(&args.client, options(WRITE));
-    let mut load = Load::new(&mut client, args, now_ms, unsupported, summary.bytes, done)?;
+    let mut load = Load::new(&mut client, args, now_ms, unsupported, summary.bytes, (done, again))?;
     pass(file, &shown, &mut load)?;
     let written = load.finish()?;
     let appeared = if args.existing == Existing::Refuse { written.existed } else { 0 };
     report.written = Some(written);
     report.seconds = began.elapsed().as_secs_f64();
-    if let Some(Running { incoming, interrupt, .. }) = running {
-        let follow = Follow::new(&mut client, incoming, args.database);
-        let followed = interrupt.during(|goes_on| follow.run(&|| !goes_on(), args.until_caught_up));
-        report.followed = Some(followed?);
-    }
     output.result(&report, || report.human());
     Ok(if appeared > 0 { Exit::Failed } else { Exit::Done })
 }
@@ -171,8 +156,17 @@ fn options(deadline: Duration) -> Options {
     Options { tls, login, deadline, ..Options::default() }
 }
 
+/// Returns the advice after an import that did not reach its end.
+const fn again(is_server: bool) -> &'static str {
+    if is_server {
+        "import again with --existing replace"
+    } else {
+        "continue with the same file and --existing skip"
+    }
+}
+
 /// Makes an interrupt report how far the import is. Returns the counter of written keys.
-fn interruptible(output: Output) -> Result<Arc<AtomicU64>, Problem> {
+fn interruptible(output: Output, again: &'static str) -> Result<Arc<AtomicU64>, Problem> {
     let done = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&done);
     signals::end_at_first(move || {
@@ -180,7 +174,7 @@ fn interruptible(output: Output) -> Result<Arc<AtomicU64>, Problem> {
         let what =
             format_args!("interrupted; at least {keys} keys are imported, each of them whole");
         let problem = Problem::new(Exit::Interrupted, "interrupted", what);
-        output.problem(&problem.hint("continue with the same file and --existing skip"));
+        output.problem(&problem.hint(again));
     })?;
     Ok(done)
 }

@@ -128,7 +128,7 @@ fn show_message(message: &Reply, output: Output) -> bool {
 }
 
 /// Returns whether a command may change data, so that it must not be executed twice.
-pub(crate) fn changes(name: &[u8]) -> bool {
+fn changes(name: &[u8]) -> bool {
     let is_it = |spec: &&Spec| name.eq_ignore_ascii_case(spec.name.as_bytes());
     let mut all = FAMILIES.iter().flat_map(|family| family.commands);
     let found = all.find(is_it);

@@ -30,19 +30,20 @@ pub(crate) enum Existing {
 quorate import dump.rdb --dry-run          what would be written, and what cannot be
 quorate import dump.rdb                    stops before the first write if a key exists
 quorate import dump.rdb --existing skip    continues an import that was interrupted
-quorate import redis://10.0.0.9:6379       copies a server and follows it until Ctrl-C
+quorate import redis://10.0.0.9:6379       copies a running server
 
-Each key is written at once, with its expiry, or not at all. An import from a server cannot be \
-continued: empty the cluster with FLUSHALL and begin again, since keys that the server removed \
-meanwhile would stay.")]
+Each key is written at once, with its expiry, or not at all. From a server, changes made at the source \
+after its copy began are not included: stop its writers before, or import again with --existing \
+replace.")]
 pub(crate) struct ImportArgs {
     /// RDB file of Redis or Valkey, as written by SAVE or BGSAVE, or a running server as
-    /// redis://[USER:PASSWORD@]HOST[:PORT], which is followed until Ctrl-C
+    /// redis://[USER[:PASSWORD]@]HOST[:PORT], of which one full copy is taken
     #[arg(value_name = "FILE|URL")]
     pub(crate) file: PathBuf,
-    /// With a server: end as soon as all that it sent is applied
-    #[arg(long)]
-    pub(crate) until_caught_up: bool,
+    /// File with the password of the server, or `-` for standard input; without it,
+    /// QUORATE_SOURCE_PASSWORD is used
+    #[arg(long, value_name = "FILE")]
+    pub(crate) source_password_file: Option<PathBuf>,
     /// Client addresses of one or more nodes; the next one is tried when one does not answer
     #[arg(long, visible_alias = "to", env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
     pub(crate) client: Vec<String>,

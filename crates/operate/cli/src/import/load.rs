@@ -23,7 +23,6 @@ use serde::Serialize;
 use super::{
     args::{Existing, ImportArgs},
     commands::{Command, Expect, Gathered, expected, publish, string},
-    server::Server,
     survey::Unsupported,
 };
 use crate::{
@@ -129,18 +128,14 @@ impl<'c> Load<'c> {
         now_ms: u64,
         unsupported: Unsupported,
         bytes: u64,
-        done: Arc<AtomicU64>,
+        (done, again): (Arc<AtomicU64>, &'static str),
     ) -> Result<Self, Problem> {
         let mut random = [0; 8];
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|error| Problem::io("random numbers", &error.into()))?;
         let temporary = format!("quorate:import:{:016x}", u64::from_ne_bytes(random));
-        let is_server = args.file.to_str().is_some_and(|text| Server::parse(text).is_some());
         Ok(Self {
-            again: match is_server {
-                true => "empty the cluster with FLUSHALL and import again",
-                false => "continue with the same file and --existing skip",
-            },
+            again,
             client,
             database: args.database,
             replaces: args.existing == Existing::Replace,

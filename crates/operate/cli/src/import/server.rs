@@ -1,16 +1,12 @@
-//! Connection to a running Redis or Valkey server, as one of its replicas: the full copy first,
-//! then the stream of commands.
+//! Full copy of a running Redis or Valkey server, taken as one of its replicas.
 
 use std::{
+    env,
     fs::File,
     io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
     net::TcpStream,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
+    path::Path,
+    time::Duration,
 };
 
 use quorate_admin::{
@@ -18,16 +14,17 @@ use quorate_admin::{
     units::bytes as size,
 };
 
-use crate::output::{Exit, Problem};
+use crate::{
+    output::{Exit, Problem},
+    password,
+};
 
 const SCHEME: &str = "redis://";
 const PORT: &str = "6379";
 /// Time without bytes after which the full copy fails. A server that saves sends newlines.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Interval at which the server is told the applied position, and at most how long a read waits.
-const ACKNOWLEDGE: Duration = Duration::from_secs(1);
-/// Maximum size of the commands that wait to be applied. The server buffers the rest.
-const WAITING_MAX: usize = 256 << 20;
+/// Environment variable with the server's password.
+const PASSWORD: &str = "QUORATE_SOURCE_PASSWORD";
 const PIECE: usize = 256 << 10;
 /// Length of the mark that ends a copy of unknown length.
 const MARK: usize = 40;
@@ -41,7 +38,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Parses `redis://[user:password@]host[:port]`. Returns `None` for the name of a file.
+    /// Parses `redis://[user[:password]@]host[:port]`. Returns `None` for the name of a file.
     pub(super) fn parse(text: &str) -> Option<Result<Self, Problem>> {
         if text.starts_with("rediss://") {
             let what = "an import over TLS is not supported";
@@ -51,7 +48,7 @@ impl Server {
         }
         let rest = text.strip_prefix(SCHEME)?;
         let (login, place) = rest.rsplit_once('@').unwrap_or(("", rest));
-        let (user, password) = login.split_once(':').unwrap_or(("", login));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
         let address = match place.rsplit_once(':') {
             Some(_) => place.to_owned(),
             None => format!("{place}:{PORT}"),
@@ -61,7 +58,7 @@ impl Server {
             .zip(decoded(user).zip(decoded(password)))
             .map(|(address, (user, password))| Self { address, user, password });
         Some(server.ok_or_else(|| {
-            Problem::usage("the server must be redis://[USER:PASSWORD@]HOST[:PORT]")
+            Problem::usage("the server must be redis://[USER[:PASSWORD]@]HOST[:PORT]")
                 .hint("choose its database with --database; write special characters as %XX")
         }))
     }
@@ -70,8 +67,34 @@ impl Server {
         format!("{SCHEME}{}", self.address)
     }
 
+    /// Reads the password from `file`, else from the environment, unless the address has one.
+    pub(super) fn find_password(&mut self, file: Option<&Path>) -> Result<(), Problem> {
+        match (file, env::var(PASSWORD)) {
+            (Some(_), _) if !self.password.is_empty() => {
+                return Err(Problem::usage(
+                    "the server has a password in its address and in a file",
+                )
+                .hint("remove the one in the address, which other users of the machine can see"));
+            }
+            (Some(_), _) => self.password = password::read(file, "password of the server")?,
+            (None, Ok(password)) if self.password.is_empty() => self.password = password,
+            (None, _) => {}
+        }
+        if self.password.is_empty() && !self.user.is_empty() {
+            let what = format_args!("user {} of the server has no password", self.user);
+            return Err(Problem::usage(what)
+                .hint(format!("give --source-password-file FILE or set {PASSWORD}")));
+        }
+        Ok(())
+    }
+
+    /// Writes a full copy of the server to `file` and disconnects.
+    pub(super) fn copy_to(&self, file: &File) -> Result<(), Problem> {
+        self.connect()?.receive(file)
+    }
+
     /// Asks the server for a full copy.
-    pub(super) fn connect(&self) -> Result<Copying, Problem> {
+    fn connect(&self) -> Result<Copying, Problem> {
         let failed = |error: &io::Error| Problem::unreachable(&self.address, error);
         let stream = TcpStream::connect(&self.address).map_err(|error| failed(&error))?;
         stream.set_read_timeout(Some(SILENCE)).map_err(|error| failed(&error))?;
@@ -81,7 +104,6 @@ impl Server {
             address: self.address.clone(),
             input: BufReader::with_capacity(PIECE, stream),
             output,
-            offset: 0,
         };
         match (&*self.user, &*self.password) {
             ("", "") => {}
@@ -92,11 +114,11 @@ impl Server {
         copying.ask(&["REPLCONF", "listening-port", &port])?;
         copying.ask(&["REPLCONF", "capa", "eof", "capa", "psync2"])?;
         let reply = copying.ask(&["PSYNC", "?", "-1"])?;
-        let offset = reply.strip_prefix("+FULLRESYNC ").and_then(|rest| rest.split(' ').nth(1));
-        copying.offset = offset
-            .and_then(|offset| offset.parse().ok())
-            .ok_or_else(|| copying.refused("PSYNC", &reply))?;
-        Ok(copying)
+        if reply.starts_with("+FULLRESYNC ") {
+            Ok(copying)
+        } else {
+            Err(copying.refused("PSYNC", &reply))
+        }
     }
 }
 
@@ -119,12 +141,10 @@ fn encoded(words: &[&str]) -> String {
 }
 
 /// Connection on which the full copy arrives.
-pub(super) struct Copying {
+struct Copying {
     address: String,
     input: BufReader<TcpStream>,
     output: TcpStream,
-    /// Position of the stream of commands at which the copy was taken.
-    offset: u64,
 }
 
 impl Copying {
@@ -162,7 +182,7 @@ impl Copying {
     }
 
     /// Writes the full copy to `file`.
-    pub(super) fn copy_to(&mut self, file: &File) -> Result<(), Problem> {
+    fn receive(mut self, file: &File) -> Result<(), Problem> {
         let header = self.line()?;
         let length = header.strip_prefix('$');
         let mark =
@@ -224,114 +244,23 @@ impl Copying {
         }
         Ok(())
     }
-
-    /// Starts to receive the stream of commands.
-    pub(super) fn follow(self) -> Result<Arc<Incoming>, Problem> {
-        let incoming = Arc::new(Incoming {
-            waiting: Mutex::default(),
-            changed: Condvar::new(),
-            applied: AtomicU64::new(self.offset),
-        });
-        let socket = self.input.get_ref();
-        socket.set_read_timeout(Some(ACKNOWLEDGE / 5)).map_err(|error| self.broken(&error))?;
-        let shared = Arc::clone(&incoming);
-        let receive = move || receive(self, &shared);
-        let thread = thread::Builder::new().name("receive".to_owned()).spawn(receive);
-        thread.map_err(|error| Problem::io("start a thread", &error))?;
-        Ok(incoming)
-    }
-}
-
-/// Stream of commands that a thread receives.
-pub(super) struct Incoming {
-    waiting: Mutex<Waiting>,
-    changed: Condvar,
-    /// Position up to which commands are applied.
-    applied: AtomicU64,
-}
-
-#[derive(Default)]
-struct Waiting {
-    bytes: Vec<u8>,
-    /// Reason why nothing more arrives.
-    ended: Option<Problem>,
-}
-
-impl Incoming {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn applied(&self) -> u64 {
-        self.applied.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn set_applied(&self, position: u64) {
-        self.applied.store(position, Ordering::SeqCst);
-    }
-
-    /// Moves what has arrived to the end of `bytes`, waiting a moment if nothing has. Fails if
-    /// nothing more arrives.
-    pub(super) fn take(&self, bytes: &mut Vec<u8>) -> Result<(), Problem> {
-        let waiting = self.lock();
-        let is_idle = |waiting: &mut Waiting| waiting.bytes.is_empty() && waiting.ended.is_none();
-        let waited = self.changed.wait_timeout_while(waiting, ACKNOWLEDGE / 5, is_idle);
-        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if waiting.bytes.is_empty() {
-            return waiting.ended.clone().map_or(Ok(()), Err);
-        }
-        bytes.append(&mut waiting.bytes);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Waits a moment while too much waits to be applied. Returns whether there is room.
-    fn has_room(&self) -> bool {
-        let is_full = |waiting: &mut Waiting| waiting.bytes.len() >= WAITING_MAX;
-        let waited = self.changed.wait_timeout_while(self.lock(), ACKNOWLEDGE / 5, is_full);
-        waited.unwrap_or_else(PoisonError::into_inner).0.bytes.len() < WAITING_MAX
-    }
-}
-
-/// Receives commands, and acknowledges what is applied each second, until the connection ends.
-fn receive(mut from: Copying, shared: &Arc<Incoming>) {
-    let mut piece = vec![0; PIECE];
-    let mut acknowledged: Option<Instant> = None;
-    let ended = loop {
-        if acknowledged.is_none_or(|at| at.elapsed() >= ACKNOWLEDGE) {
-            let position = shared.applied().to_string();
-            let words = encoded(&["REPLCONF", "ACK", &position]);
-            if let Err(error) = from.output.write_all(words.as_bytes()) {
-                break from.broken(&error);
-            }
-            acknowledged = Some(Instant::now());
-        }
-        // The other side is the process itself, which ends with its last other holder.
-        if Arc::strong_count(shared) == 1 {
-            return;
-        }
-        if !shared.has_room() {
-            continue;
-        }
-        match from.input.read(&mut piece) {
-            Ok(0) => break from.broken(&ErrorKind::UnexpectedEof.into()),
-            Ok(count) => {
-                shared.lock().bytes.extend_from_slice(&piece[..count]);
-                shared.changed.notify_all();
-            }
-            Err(error)
-                if [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted]
-                    .contains(&error.kind()) => {}
-            Err(error) => break from.broken(&error),
-        }
-    };
-    shared.lock().ended = Some(ended);
-    shared.changed.notify_all();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_comes_from_one_place() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"s@e\n").unwrap();
+        let mut server = Server::parse("redis://ann@h").unwrap().unwrap();
+        server.find_password(Some(file.path())).unwrap();
+        assert_eq!((&*server.user, &*server.password), ("ann", "s@e"));
+        assert!(server.find_password(Some(file.path())).is_err());
+        let mut server = Server::parse("redis://h").unwrap().unwrap();
+        assert_eq!(server.find_password(None), Ok(()));
+    }
 
     #[test]
     fn a_server_is_an_address_with_or_without_a_login() {
@@ -341,7 +270,8 @@ mod tests {
             Ok(Server { address, user, password })
         };
         assert_eq!(parsed("redis://h"), server("h:6379", "", ""));
-        assert_eq!(parsed("redis://p%40s@h:1"), server("h:1", "", "p@s"));
+        assert_eq!(parsed("redis://:p%40s@h:1"), server("h:1", "", "p@s"));
+        assert_eq!(parsed("redis://ann@h"), server("h:6379", "ann", ""));
         assert_eq!(parsed("redis://ann:a:b@[::1]:7"), server("[::1]:7", "ann", "a:b"));
         assert_eq!(parsed("redis://h:1").unwrap().shown(), "redis://h:1");
         for wrong in ["redis://", "redis://h:x", "redis://h:1/3", "redis://%4@h", "rediss://h"] {
