@@ -148,6 +148,8 @@ fn score_text(score: f64) -> Vec<u8> {
 pub(super) enum Expect {
     /// Anything but an error.
     Success,
+    /// 0 if the key that an earlier transaction began is gone.
+    Kept,
     /// Nil, 0 or "no such key" if the key was not written.
     Verdict,
     /// Empty if a pending entry was deleted from its stream.

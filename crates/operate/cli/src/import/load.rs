@@ -1,7 +1,8 @@
 //! Second pass: writes keys through the client, many in one transaction.
 //!
-//! A key that fits into one transaction is written there. A larger one is built under a temporary
-//! name, which expires if the import is killed, and renamed when it is complete.
+//! A key that fits into one transaction is written there, if none of its commands can fail. Others
+//! are built under a temporary name, which expires if the import is killed, and renamed in a later
+//! transaction: one with a failed command still executes the commands after it.
 
 use std::{
     collections::VecDeque,
@@ -96,8 +97,10 @@ pub(super) struct Load<'c> {
 struct Current {
     key: Key,
     gathered: Gathered,
+    /// Set if the key must be complete before a transaction renames it.
+    is_apart: bool,
     /// Set if a part is in the cluster, under the temporary name.
-    is_large: bool,
+    is_begun: bool,
 }
 
 /// Commands of one transaction, and what is expected of them.
@@ -216,12 +219,16 @@ impl<'c> Load<'c> {
                     self.loaded.expired += 1;
                 }
                 (_, Reply::Error(text)) => return Err(self.refused(&batch.names[*name], text)),
+                (Expect::Kept, Reply::Integer(0)) => {
+                    let text = "its temporary key expired while it was built";
+                    return Err(self.refused(&batch.names[*name], text));
+                }
                 (Expect::Verdict, Reply::Nil | Reply::Integer(0)) => self.loaded.existed += 1,
                 (Expect::Verdict, _) => self.loaded.keys += 1,
                 (Expect::Claim, Reply::Array(claimed)) if claimed.is_empty() => {
                     self.loaded.deliveries_dropped += 1;
                 }
-                (Expect::Success | Expect::Claim, _) => {}
+                (Expect::Success | Expect::Kept | Expect::Claim, _) => {}
             }
         }
         Ok(())
@@ -242,29 +249,34 @@ impl<'c> Load<'c> {
         if is_full { self.send() } else { Ok(()) }
     }
 
-    /// Writes the gathered elements of a large key, after all that was sent before.
+    /// Writes the gathered elements under the temporary name, after all that was sent before, and
+    /// waits until they are there without an error.
     fn write_chunk(&mut self, current: &mut Current) -> Result<(), Problem> {
         self.drain()?;
         self.batch.begin_key(&current.key.name);
+        let expiry = [&b"PEXPIRE"[..], &self.temporary, TEMPORARY_MS].map(<[u8]>::to_vec).to_vec();
+        if current.is_begun {
+            self.batch.push(&expiry, Expect::Kept);
+        }
         for command in current.gathered.take() {
             self.batch.push(&command, expected(&command));
         }
-        let expiry = [&b"PEXPIRE"[..], &self.temporary, TEMPORARY_MS];
-        self.batch.push(&expiry.map(<[u8]>::to_vec).to_vec(), Expect::Success);
-        current.is_large = true;
+        if !current.is_begun {
+            self.batch.push(&expiry, Expect::Success);
+        }
+        (current.is_apart, current.is_begun) = (true, true);
         self.drain()
     }
 
     fn write_end(&mut self, mut current: Current) -> Result<(), Problem> {
-        let Current { key, is_large, .. } = &current;
-        let how = (self.replaces, *is_large);
-        let publish = publish(&self.temporary, &key.name, key.expires_ms, how);
-        if *is_large {
-            self.drain()?;
-        } else {
-            self.make_room(current.gathered.bytes())?;
+        if current.is_apart && !current.gathered.is_empty() {
+            self.write_chunk(&mut current)?;
         }
-        self.batch.begin_key(&current.key.name);
+        let Current { key, is_apart, .. } = &current;
+        let how = (self.replaces, *is_apart);
+        let publish = publish(&self.temporary, &key.name, key.expires_ms, how);
+        self.make_room(current.gathered.bytes() + key.name.len())?;
+        self.batch.begin_key(&key.name);
         for command in current.gathered.take() {
             self.batch.push(&command, expected(&command));
         }
@@ -286,7 +298,8 @@ impl Visitor for Load<'_> {
         self.current = (!is_left_out && !is_expired).then(|| Current {
             key: key.clone(),
             gathered: Gathered::default(),
-            is_large: false,
+            is_apart: key.kind == Kind::Stream,
+            is_begun: false,
         });
         Ok(())
     }
@@ -305,7 +318,10 @@ impl Visitor for Load<'_> {
                 return Ok(());
             }
             Element::Field(_, _, Some(ms)) if ms <= self.now_ms => {}
-            _ => current.gathered.add(&self.temporary, &element),
+            _ => {
+                current.is_apart |= matches!(element, Element::Field(_, _, Some(_)));
+                current.gathered.add(&self.temporary, &element);
+            }
         }
         if current.gathered.bytes() > CHUNK_BYTES {
             self.write_chunk(&mut current)?;
@@ -316,7 +332,7 @@ impl Visitor for Load<'_> {
 
     fn key_end(&mut self) -> Result<(), Problem> {
         match self.current.take() {
-            Some(current) if current.is_large || !current.gathered.is_empty() => {
+            Some(current) if current.is_begun || !current.gathered.is_empty() => {
                 self.write_end(current)
             }
             // Every field of the hash has expired.

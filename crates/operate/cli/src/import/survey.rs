@@ -18,7 +18,7 @@ use crate::{
 
 /// Maximum length of a key.
 const KEY_BYTES_MAX: usize = 65_520;
-/// Maximum length of a field of a hash and of a member of a set or sorted set.
+/// Maximum length of a field of a hash, a member of a set or sorted set, a group and a consumer.
 const NAME_BYTES_MAX: usize = 65_472;
 /// Bytes of a transaction next to an element and the names of its key.
 const AROUND_BYTES: u64 = 1024;
@@ -191,13 +191,13 @@ fn too_large(element: &Element<'_>, key: &Key, command_max: u64) -> Option<Strin
         Element::Member(member) | Element::Scored(member, _) => (member.len(), 32),
         Element::Field(field, value, _) => (field.len(), value.len()),
         Element::Entry(_, fields) => (0, fields.iter().map(|part| part.len() + 16).sum()),
-        Element::Group(name, ..) | Element::Consumer(name) => (0, name.len()),
+        Element::Group(name, ..) | Element::Consumer(name) => (name.len(), 0),
         Element::State(_) | Element::Pending(_) => return None,
     };
     let around = NAMES * key.name.len() as u64 + AROUND_BYTES;
     match (name + rest) as u64 {
         _ if name > NAME_BYTES_MAX => {
-            Some(format!("field or member longer than {NAME_BYTES_MAX} bytes"))
+            Some(format!("field, member, group or consumer longer than {NAME_BYTES_MAX} bytes"))
         }
         bytes if bytes + around > command_max => {
             Some(format!("value larger than a command (--command-max {command_max})"))

@@ -226,6 +226,48 @@ fn a_file_that_cannot_be_read_is_refused_before_the_first_write() {
     assert!(report["existing"].is_null() && report["cluster"].is_string(), "{report}");
 }
 
+/// Returns a file with a string and a stream without entries, whose last added id is 5-0 and which
+/// has these groups.
+fn stream_file(folder: &Path, groups: &[&[u8]]) -> PathBuf {
+    let mut bytes = b"REDIS0009\0\x06before\x01v\x0f\x01x\0\0\x05\0".to_vec();
+    bytes.push(u8::try_from(groups.len()).unwrap());
+    for group in groups {
+        bytes.push(0x80);
+        bytes.extend_from_slice(&u32::try_from(group.len()).unwrap().to_be_bytes());
+        bytes.extend_from_slice(group);
+        bytes.extend_from_slice(b"\x05\0\0\0");
+    }
+    bytes.extend_from_slice(b"\xff\0\0\0\0\0\0\0\0");
+    let file = folder.join("stream.rdb");
+    fs::write(&file, bytes).unwrap();
+    file
+}
+
+#[test]
+fn a_key_with_a_failed_command_does_not_appear() {
+    let (cluster, mut client, address) = start();
+    let folder = cluster.nodes.folder();
+    let long = vec![b'g'; 65_473];
+    let file = stream_file(folder, &[&long]);
+    let (code, refused) = import(file.to_str().unwrap(), &address, &[]);
+    assert_eq!((code, &refused["error"]["code"]), (1, &"unsupported".into()), "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("group"), "{refused}");
+    // Only the cluster notices that a group comes twice.
+    let file = stream_file(folder, &[b"g", b"g"]);
+    for existing in ["refuse", "replace"] {
+        let flags = ["--existing", existing];
+        let (code, refused) = import(file.to_str().unwrap(), &address, &flags);
+        assert_eq!((code, &refused["error"]["code"]), (1, &"refused".into()), "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("key x"), "{refused}");
+        assert_eq!(text(&mut client, "EXISTS x"), "0");
+        assert_eq!(text(&mut client, "GETDEL before"), "v");
+    }
+    let file = stream_file(folder, &[b"g", b"h"]);
+    let (code, report) = import(file.to_str().unwrap(), &address, &[]);
+    assert_eq!((code, &report["written"]["keys"]), (0, &2.into()), "{report}");
+    assert_eq!(text(&mut client, "XLEN x"), "0");
+}
+
 /// Plays a server with one replica: sends `payload` as the full copy, and checks that the replica
 /// disconnects.
 fn play(payload: Vec<u8>) -> (String, JoinHandle<()>) {
