@@ -22,7 +22,7 @@ use std::{
 };
 
 use quorate_admin::units::bytes as size;
-use quorate_client::{Client, Error, Options};
+use quorate_client::{Client, Error, Options, Reply};
 use serde::Serialize;
 
 pub(crate) use self::args::ImportArgs;
@@ -46,6 +46,8 @@ use crate::{
 const ASK: Duration = Duration::from_secs(3);
 /// Time for which a write is repeated, so that an election does not end the import.
 const WRITE: Duration = Duration::from_secs(60);
+/// Largest command of a node by default.
+const COMMAND_MAX: usize = 8 << 20;
 /// Limit of a copy of a server.
 const LATER_CHANGES: &str = "changes made at the source after its copy began are not included: stop \
                              its writers before, or import again with --existing replace";
@@ -117,7 +119,8 @@ fn import(
     let now_ms = u64::try_from(now_ms).unwrap_or(u64::MAX);
     let mut client = Client::new(&args.client, options(ASK));
     let asked = args.dry_run || args.existing == Existing::Refuse;
-    let mut survey = Survey::new(args, now_ms, asked.then_some(&mut client))?;
+    let limits = (now_ms, command_max(&mut client));
+    let mut survey = Survey::new(args, limits, asked.then_some(&mut client))?;
     let summary = pass(file, &shown, &mut survey)?;
     let (found, unsupported) = survey.finish()?;
     let mut report = Report {
@@ -141,7 +144,7 @@ fn import(
     let again = again(server.is_some());
     let done = interruptible(output, again)?;
     let mut client = Client::new(&args.client, options(WRITE));
-    let mut load = Load::new(&mut client, args, now_ms, unsupported, summary.bytes, (done, again))?;
+    let mut load = Load::new(&mut client, args, limits, unsupported, summary.bytes, (done, again))?;
     pass(file, &shown, &mut load)?;
     let written = load.finish()?;
     let appeared = if args.existing == Existing::Refuse { written.existed } else { 0 };
@@ -149,6 +152,17 @@ fn import(
     report.seconds = began.elapsed().as_secs_f64();
     output.result(&report, || report.human());
     Ok(if appeared > 0 { Exit::Failed } else { Exit::Done })
+}
+
+/// Returns the largest command of the nodes, or the default one if they do not answer.
+fn command_max(client: &mut Client) -> usize {
+    let parts = match client.ask(&[b"CONFIG", b"GET", b"proto-max-bulk-len"]) {
+        Ok(Reply::Array(parts)) => parts,
+        _ => return COMMAND_MAX,
+    };
+    let digits = parts.get(1).and_then(Reply::bytes);
+    let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    number.unwrap_or(COMMAND_MAX)
 }
 
 fn options(deadline: Duration) -> Options {

@@ -4,14 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::{
-    addresses::address_argument,
-    config::DEFAULT_CLIENT,
-    values::{Number, Unit},
-};
-
-/// Bounds for `--command-max`, as those of `quorate start`.
-const COMMAND_MAX: Number = Number::between(1 << 16, 1 << 30, Unit::Bytes);
+use crate::{addresses::address_argument, config::DEFAULT_CLIENT};
 
 /// Treatment of keys that the cluster already has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,7 +52,4 @@ pub(crate) struct ImportArgs {
     /// Only show what would be written and what cannot be
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Largest command of the nodes, as given to their --command-max
-    #[arg(long, value_name = "BYTES", default_value_t = 8 << 20, value_parser = COMMAND_MAX.argument::<u64>())]
-    pub(crate) command_max: u64,
 }

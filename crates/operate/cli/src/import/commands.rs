@@ -7,6 +7,8 @@ pub(super) type Command = Vec<Vec<u8>>;
 
 /// Bytes that an argument needs next to its content.
 const ARGUMENT_BYTES: usize = 16;
+/// Bytes of the commands of an element next to its own words.
+const COMMAND_BYTES: usize = 256;
 
 /// Commands that write the elements of one key, in order. Elements of one command are gathered.
 #[derive(Debug, Default)]
@@ -25,6 +27,21 @@ fn digits(number: impl ToString) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
+/// Returns the size of the commands that write an element, not counting names given before it.
+pub(super) fn size(element: &Element<'_>) -> usize {
+    let words = |words: &[&[u8]]| words.iter().map(|word| word.len() + ARGUMENT_BYTES).sum();
+    let own: usize = match element {
+        Element::Value(word) | Element::Item(word) | Element::Member(word) => words(&[word]),
+        Element::Scored(word, _) | Element::Group(word, ..) | Element::Consumer(word) => {
+            words(&[word])
+        }
+        Element::Field(field, value, _) => words(&[field, field, value]),
+        Element::Entry(_, fields) => fields.iter().map(|part| part.len() + ARGUMENT_BYTES).sum(),
+        Element::State(_) | Element::Pending(_) => 0,
+    };
+    own + COMMAND_BYTES
+}
+
 impl Gathered {
     pub(super) fn is_empty(&self) -> bool {
         self.commands.is_empty()
@@ -32,6 +49,17 @@ impl Gathered {
 
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns whether an element can be added without exceeding `bytes_max`. The first one always
+    /// can.
+    pub(super) fn has_room(&self, element: &Element<'_>, bytes_max: usize) -> bool {
+        let names = match element {
+            Element::Consumer(_) => self.group.len(),
+            Element::Pending(_) => self.group.len() + self.consumer.len(),
+            _ => 0,
+        };
+        self.is_empty() || self.bytes + size(element) + names <= bytes_max
     }
 
     /// Takes the commands out. Later elements begin new ones.

@@ -33,11 +33,12 @@ use crate::{
     rdb::types::{Element, Key, Kind, Visitor},
 };
 
-/// Size at which a transaction is sent.
+/// Maximum size of a transaction of several keys, if the cluster takes as much.
 const BATCH_BYTES: usize = 64 << 10;
 /// Maximum number of commands in a transaction.
 const BATCH_COMMANDS: usize = 1024;
-/// Size of the elements of a key beyond which it is written in chunks.
+/// Size of the elements of a key beyond which it is written in chunks, if the cluster takes as much.
+/// Commands of this size stay far below the maximum number of arguments.
 const CHUNK_BYTES: usize = 128 << 10;
 /// Maximum number of transactions in flight. A node reads no more than 1 MiB from a connection.
 const IN_FLIGHT_MAX: usize = 16;
@@ -78,6 +79,8 @@ pub(super) struct Load<'c> {
     client: &'c mut Client,
     database: u64,
     replaces: bool,
+    batch_bytes: usize,
+    chunk_bytes: usize,
     now_ms: u64,
     unsupported: Unsupported,
     temporary: Vec<u8>,
@@ -128,7 +131,7 @@ impl<'c> Load<'c> {
     pub(super) fn new(
         client: &'c mut Client,
         args: &ImportArgs,
-        now_ms: u64,
+        (now_ms, command_max): (u64, usize),
         unsupported: Unsupported,
         bytes: u64,
         (done, again): (Arc<AtomicU64>, &'static str),
@@ -142,6 +145,8 @@ impl<'c> Load<'c> {
             client,
             database: args.database,
             replaces: args.existing == Existing::Replace,
+            batch_bytes: BATCH_BYTES.min(command_max / 4),
+            chunk_bytes: CHUNK_BYTES.min(command_max / 4),
             now_ms,
             unsupported,
             temporary: temporary.into_bytes(),
@@ -244,7 +249,7 @@ impl<'c> Load<'c> {
 
     /// Sends the batch if `bytes` more bytes would make it too large.
     fn make_room(&mut self, bytes: usize) -> Result<(), Problem> {
-        let is_full = self.batch.commands.bytes() + bytes > BATCH_BYTES
+        let is_full = self.batch.commands.bytes() + bytes > self.batch_bytes
             || self.batch.commands.len() >= BATCH_COMMANDS;
         if is_full { self.send() } else { Ok(()) }
     }
@@ -319,12 +324,12 @@ impl Visitor for Load<'_> {
             }
             Element::Field(_, _, Some(ms)) if ms <= self.now_ms => {}
             _ => {
+                if !current.gathered.has_room(&element, self.chunk_bytes) {
+                    self.write_chunk(&mut current)?;
+                }
                 current.is_apart |= matches!(element, Element::Field(_, _, Some(_)));
                 current.gathered.add(&self.temporary, &element);
             }
-        }
-        if current.gathered.bytes() > CHUNK_BYTES {
-            self.write_chunk(&mut current)?;
         }
         self.current = Some(current);
         Ok(())

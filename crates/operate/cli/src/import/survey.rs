@@ -8,7 +8,7 @@ use std::{
 use quorate_client::{Client, Error, Reply};
 use serde::Serialize;
 
-use super::args::ImportArgs;
+use super::{args::ImportArgs, commands};
 use crate::{
     kv,
     naming::{Named, counts},
@@ -21,11 +21,13 @@ const KEY_BYTES_MAX: usize = 65_520;
 /// Maximum length of a field of a hash, a member of a set or sorted set, a group and a consumer.
 const NAME_BYTES_MAX: usize = 65_472;
 /// Bytes of a transaction next to an element and the names of its key.
-const AROUND_BYTES: u64 = 1024;
+const AROUND_BYTES: usize = 768;
 /// Number of names of a key in the commands that write it.
-const NAMES: u64 = 4;
+const NAMES: usize = 4;
 /// Number of keys in one question to the cluster.
 const ASKED: usize = 256;
+/// Maximum number of words of a stream's entry: a command has 262 144 arguments.
+const ENTRY_WORDS_MAX: usize = 262_144 - 3;
 
 /// Contents of a file.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -84,7 +86,7 @@ pub(super) type Unsupported = BTreeSet<u64>;
 /// Visitor of the first pass.
 pub(super) struct Survey<'c> {
     database: u64,
-    command_max: u64,
+    command_max: usize,
     now_ms: u64,
     /// Set if an unreachable cluster is no error.
     is_tolerant: bool,
@@ -95,12 +97,15 @@ pub(super) struct Survey<'c> {
     ordinal: u64,
     current: Option<Current>,
     asked: Vec<Vec<u8>>,
+    asked_bytes: usize,
 }
 
 /// Key whose elements arrive.
 struct Current {
     key: Key,
     elements: u64,
+    /// Length of the last group's name, which other elements repeat.
+    group: usize,
     /// Reason why the key cannot be taken over.
     obstacle: Option<String>,
 }
@@ -109,12 +114,12 @@ impl<'c> Survey<'c> {
     /// Creates a survey that asks the cluster which keys it has, if there is a client.
     pub(super) fn new(
         args: &ImportArgs,
-        now_ms: u64,
+        (now_ms, command_max): (u64, usize),
         client: Option<&'c mut Client>,
     ) -> Result<Self, Problem> {
         let mut survey = Self {
             database: args.database,
-            command_max: args.command_max,
+            command_max,
             now_ms,
             is_tolerant: args.dry_run,
             client,
@@ -123,6 +128,7 @@ impl<'c> Survey<'c> {
             ordinal: 0,
             current: None,
             asked: Vec::new(),
+            asked_bytes: 0,
         };
         if survey.client.is_some() {
             survey.found.existing = Some(Named::default());
@@ -149,6 +155,7 @@ impl<'c> Survey<'c> {
 
     fn ask_existing(&mut self) -> Result<(), Problem> {
         let asked = std::mem::take(&mut self.asked);
+        self.asked_bytes = 0;
         let words: Vec<&[u8]> =
             std::iter::once(&b"EXISTS"[..]).chain(asked.iter().map(Vec::as_slice)).collect();
         let Some(Reply::Integer(mut left @ 1..)) = self.ask(&words)? else {
@@ -185,22 +192,22 @@ impl<'c> Survey<'c> {
 }
 
 /// Returns why an element cannot be taken over, if so.
-fn too_large(element: &Element<'_>, key: &Key, command_max: u64) -> Option<String> {
-    let (name, rest) = match element {
-        Element::Value(value) | Element::Item(value) => (0, value.len()),
-        Element::Member(member) | Element::Scored(member, _) => (member.len(), 32),
-        Element::Field(field, value, _) => (field.len(), value.len()),
-        Element::Entry(_, fields) => (0, fields.iter().map(|part| part.len() + 16).sum()),
-        Element::Group(name, ..) | Element::Consumer(name) => (name.len(), 0),
-        Element::State(_) | Element::Pending(_) => return None,
+fn too_large(element: &Element<'_>, current: &Current, command_max: usize) -> Option<String> {
+    let name = match element {
+        Element::Member(name) | Element::Scored(name, _) | Element::Field(name, ..) => name.len(),
+        Element::Group(name, ..) | Element::Consumer(name) => name.len(),
+        _ => 0,
     };
-    let around = NAMES * key.name.len() as u64 + AROUND_BYTES;
-    match (name + rest) as u64 {
+    let bytes = commands::size(element) + current.group;
+    match element {
         _ if name > NAME_BYTES_MAX => {
             Some(format!("field, member, group or consumer longer than {NAME_BYTES_MAX} bytes"))
         }
-        bytes if bytes + around > command_max => {
+        _ if bytes + NAMES * current.key.name.len() + AROUND_BYTES > command_max => {
             Some(format!("value larger than a command (--command-max {command_max})"))
+        }
+        Element::Entry(_, words) if words.len() > ENTRY_WORDS_MAX => {
+            Some(format!("stream entry of more than {ENTRY_WORDS_MAX} words"))
         }
         _ => None,
     }
@@ -216,7 +223,7 @@ impl Visitor for Survey<'_> {
             }
             _ => None,
         };
-        self.current = Some(Current { key: key.clone(), elements: 0, obstacle });
+        self.current = Some(Current { key: key.clone(), elements: 0, group: 0, obstacle });
         Ok(())
     }
 
@@ -224,7 +231,10 @@ impl Visitor for Survey<'_> {
         if let Some(current) = &mut self.current {
             current.elements += 1;
             if current.obstacle.is_none() {
-                current.obstacle = too_large(&element, &current.key, self.command_max);
+                current.obstacle = too_large(&element, current, self.command_max);
+            }
+            if let Element::Group(name, ..) = element {
+                current.group = name.len();
             }
         }
         Ok(())
@@ -233,7 +243,7 @@ impl Visitor for Survey<'_> {
     fn key_end(&mut self) -> Result<(), Problem> {
         let ordinal = self.ordinal;
         self.ordinal += 1;
-        let Some(Current { key, elements, obstacle }) = self.current.take() else {
+        let Some(Current { key, elements, obstacle, .. }) = self.current.take() else {
             return Ok(());
         };
         if key.database == self.database && key.expires_ms.is_some_and(|ms| ms <= self.now_ms) {
@@ -246,8 +256,10 @@ impl Visitor for Survey<'_> {
             self.found.elements += elements;
             self.found.expiring += u64::from(key.expires_ms.is_some());
             if self.client.is_some() {
+                self.asked_bytes += key.name.len();
                 self.asked.push(key.name);
-                if self.asked.len() == ASKED {
+                // A name takes at most a quarter, too, of what the nodes take ([`NAMES`]).
+                if self.asked.len() == ASKED || self.asked_bytes > self.command_max / 4 {
                     self.ask_existing()?;
                 }
             }

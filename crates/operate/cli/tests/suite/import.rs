@@ -232,9 +232,7 @@ fn stream_file(folder: &Path, groups: &[&[u8]]) -> PathBuf {
     let mut bytes = b"REDIS0009\0\x06before\x01v\x0f\x01x\0\0\x05\0".to_vec();
     bytes.push(u8::try_from(groups.len()).unwrap());
     for group in groups {
-        bytes.push(0x80);
-        bytes.extend_from_slice(&u32::try_from(group.len()).unwrap().to_be_bytes());
-        bytes.extend_from_slice(group);
+        put(&mut bytes, group);
         bytes.extend_from_slice(b"\x05\0\0\0");
     }
     bytes.extend_from_slice(b"\xff\0\0\0\0\0\0\0\0");
@@ -266,6 +264,37 @@ fn a_key_with_a_failed_command_does_not_appear() {
     let (code, report) = import(file.to_str().unwrap(), &address, &[]);
     assert_eq!((code, &report["written"]["keys"]), (0, &2.into()), "{report}");
     assert_eq!(text(&mut client, "XLEN x"), "0");
+}
+
+/// Adds a string with its length.
+fn put(bytes: &mut Vec<u8>, string: &[u8]) {
+    bytes.push(0x80);
+    bytes.extend_from_slice(&u32::try_from(string.len()).unwrap().to_be_bytes());
+    bytes.extend_from_slice(string);
+}
+
+#[test]
+fn chunks_fit_into_the_commands_of_the_nodes() {
+    let cluster = Cluster::start(1, &["--store", "memory", "--command-max", "65536"]);
+    let mut client = cluster.client_of(1);
+    client.run(&[b"SET", b"first", b"1"]).unwrap();
+    let mut bytes = b"REDIS0009\x01\x04list\x80\0\0\x17\x70".to_vec();
+    for _ in 0..5999 {
+        put(&mut bytes, b"a small item");
+    }
+    put(&mut bytes, &[b'x'; 62 << 10]);
+    for name in 0..300 {
+        bytes.push(0);
+        put(&mut bytes, format!("{name:0400}").as_bytes());
+        put(&mut bytes, b"value");
+    }
+    bytes.extend_from_slice(b"\xff\0\0\0\0\0\0\0\0");
+    let file = cluster.nodes.folder().join("chunks.rdb");
+    fs::write(&file, bytes).unwrap();
+    let address = cluster.clients().swap_remove(0);
+    let (code, report) = import(file.to_str().unwrap(), &address, &[]);
+    assert_eq!((code, &report["written"]["keys"]), (0, &301.into()), "{report}");
+    assert_eq!(text(&mut client, "LLEN list"), "6000");
 }
 
 /// Plays a server with one replica: sends `payload` as the full copy, and checks that the replica
