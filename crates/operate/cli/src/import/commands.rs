@@ -10,6 +10,19 @@ const ARGUMENT_BYTES: usize = 16;
 /// Bytes of the commands of an element next to its own words.
 const COMMAND_BYTES: usize = 256;
 
+/// Visits that the claims of one transaction take at most: half of what a transaction may take, since
+/// the cluster's bytes of a stream are estimated.
+const CLAIM_VISITS_MAX: u64 = 1 << 19;
+/// Visits of claiming one entry.
+const CLAIMED_VISITS: u64 = 34;
+/// Bytes of a stream that count as read by one claim, and bytes read by one visit.
+const CLAIM_BYTES_MAX: u64 = 24 << 20;
+const VISIT_BYTES: u64 = 1024;
+/// Size of the entries of one claim, which ends early beyond 16 MiB.
+const CLAIMED_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of the rows of a pending entry, and of an entry next to its words, at most.
+const ROW_BYTES: u64 = 128;
+
 /// Commands that write the elements of one key, in order. Elements of one command are gathered.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
@@ -21,6 +34,20 @@ pub(super) struct Gathered {
     group: Vec<u8>,
     consumer: Vec<u8>,
     has_entries: bool,
+    /// Bytes of the stream, and of its largest entry.
+    stream_bytes: u64,
+    entry_bytes: u64,
+    /// Visits of the claims.
+    visits: u64,
+    claim: Option<OpenClaim>,
+}
+
+/// Claim in the last command, which takes further entries of the same consumer.
+#[derive(Clone, Copy, Debug)]
+struct OpenClaim {
+    delivered_ms: u64,
+    deliveries: u64,
+    ids: u64,
 }
 
 fn digits(number: impl ToString) -> Vec<u8> {
@@ -59,17 +86,38 @@ impl Gathered {
             Element::Pending(_) => self.group.len() + self.consumer.len(),
             _ => 0,
         };
-        self.is_empty() || self.bytes + size(element) + names <= bytes_max
+        self.is_empty()
+            || (self.bytes + size(element) + names <= bytes_max
+                && self.visits + self.visits_of(element) <= CLAIM_VISITS_MAX)
+    }
+
+    /// Returns the visits of a transaction that are due to an element, if they matter.
+    fn visits_of(&self, element: &Element<'_>) -> u64 {
+        match element {
+            Element::Pending(pending) if self.continues(pending) => CLAIMED_VISITS,
+            Element::Pending(_) => {
+                CLAIMED_VISITS + self.stream_bytes.min(CLAIM_BYTES_MAX) / VISIT_BYTES
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns whether the last command can claim an entry too.
+    fn continues(&self, pending: &Pending) -> bool {
+        self.claim.is_some_and(|claim| {
+            (claim.delivered_ms, claim.deliveries) == (pending.delivered_ms, pending.deliveries)
+                && (claim.ids + 1) * self.entry_bytes <= CLAIMED_BYTES_MAX
+        })
     }
 
     /// Takes the commands out. Later elements begin new ones.
     pub(super) fn take(&mut self) -> Vec<Command> {
-        (self.bytes, self.is_open) = (0, false);
+        (self.bytes, self.is_open, self.visits, self.claim) = (0, false, 0, None);
         std::mem::take(&mut self.commands)
     }
 
     fn push<const N: usize>(&mut self, words: [&[u8]; N]) {
-        self.is_open = false;
+        (self.is_open, self.claim) = (false, None);
         self.bytes += words.iter().map(|word| word.len() + ARGUMENT_BYTES).sum::<usize>();
         self.commands.push(words.iter().map(|word| word.to_vec()).collect());
     }
@@ -102,7 +150,11 @@ impl Gathered {
             }
             Element::Entry(id, fields) => {
                 self.push([b"XADD", key, &digits(id)]);
-                self.bytes += fields.iter().map(|part| part.len() + ARGUMENT_BYTES).sum::<usize>();
+                let bytes = fields.iter().map(|part| part.len() + ARGUMENT_BYTES).sum::<usize>();
+                self.bytes += bytes;
+                let row = bytes as u64 + ROW_BYTES;
+                self.stream_bytes += row;
+                self.entry_bytes = self.entry_bytes.max(row);
                 if let Some(last) = self.commands.last_mut() {
                     last.extend(fields.iter().cloned());
                 }
@@ -150,15 +202,28 @@ impl Gathered {
     }
 
     fn add_pending(&mut self, key: &[u8], pending: Pending) {
+        const TAIL: usize = 6;
+        self.visits += self.visits_of(&Element::Pending(pending));
+        self.stream_bytes += ROW_BYTES;
         let Pending { id, delivered_ms, deliveries } = pending;
+        if self.continues(&pending)
+            && let (Some(claim), Some(last)) = (&mut self.claim, self.commands.last_mut())
+        {
+            let id = digits(id);
+            claim.ids += 1;
+            self.bytes += id.len() + ARGUMENT_BYTES;
+            last.insert(last.len() - TAIL, id);
+            return;
+        }
         let (group, consumer) = (self.group.clone(), self.consumer.clone());
         let (id, time, count) = (digits(id), digits(delivered_ms), digits(deliveries));
         let head: [&[u8]; 6] = [b"XCLAIM", key, &group, &consumer, b"0", &id];
-        let tail: [&[u8]; 6] = [b"TIME", &time, b"RETRYCOUNT", &count, b"FORCE", b"JUSTID"];
+        let tail: [&[u8]; TAIL] = [b"TIME", &time, b"RETRYCOUNT", &count, b"FORCE", b"JUSTID"];
         let mut words: [&[u8]; 12] = [b""; 12];
         words[..6].copy_from_slice(&head);
         words[6..].copy_from_slice(&tail);
         self.push(words);
+        self.claim = Some(OpenClaim { delivered_ms, deliveries, ids: 1 });
     }
 }
 
@@ -180,8 +245,8 @@ pub(super) enum Expect {
     Kept,
     /// Nil, 0 or "no such key" if the key was not written.
     Verdict,
-    /// Empty if a pending entry was deleted from its stream.
-    Claim,
+    /// The claimed ids of this number. Pending entries deleted from the stream are missing.
+    Claim(usize),
 }
 
 /// Returns the command that writes a string.
@@ -204,7 +269,8 @@ pub(super) fn string(
 /// Returns what the reply to a command of [`Gathered`] is expected to be.
 pub(super) fn expected(command: &Command) -> Expect {
     match command.first().map(Vec::as_slice) {
-        Some(b"XCLAIM") => Expect::Claim,
+        // The other words are the command's name, key, group, consumer, idle time, and six options.
+        Some(b"XCLAIM") => Expect::Claim(command.len().saturating_sub(11)),
         _ => Expect::Success,
     }
 }
@@ -288,6 +354,44 @@ mod tests {
             "XCLAIM t g c 0 1-0 TIME 5 RETRYCOUNT 2 FORCE JUSTID",
         ];
         assert_eq!(text(&gathered.take()), expected);
+    }
+
+    #[test]
+    fn claims_are_joined_while_they_agree_and_fit() {
+        let pending = |ms, deliveries| {
+            let id = EntryId { ms, sequence: 0 };
+            Element::Pending(Pending { id, delivered_ms: 5, deliveries })
+        };
+        let mut gathered = Gathered::default();
+        gathered.add(b"t", &Element::Consumer(b"c"));
+        for (ms, deliveries) in [(1, 2), (2, 2), (3, 9)] {
+            gathered.add(b"t", &pending(ms, deliveries));
+        }
+        let expected = [
+            "XGROUP CREATECONSUMER t  c",
+            "XCLAIM t  c 0 1-0 2-0 TIME 5 RETRYCOUNT 2 FORCE JUSTID",
+            "XCLAIM t  c 0 3-0 TIME 5 RETRYCOUNT 9 FORCE JUSTID",
+        ];
+        let commands = gathered.take();
+        assert_eq!(text(&commands), expected);
+        assert_eq!(super::expected(&commands[1]), Expect::Claim(2));
+        // A claim of a stream of 24 MiB takes 24 610 visits, and 21 of them half a transaction.
+        let entry = vec![vec![0; 1 << 20]];
+        for ms in 0..24 {
+            gathered.add(b"t", &Element::Entry(EntryId { ms, sequence: 0 }, &entry));
+        }
+        gathered.take();
+        let mut count = 0;
+        while gathered.has_room(&pending(count, count), usize::MAX) {
+            gathered.add(b"t", &pending(count, count));
+            count += 1;
+        }
+        assert_eq!(count, 21);
+        // Entries of 1 MiB are claimed seven at a time, since a claim ends early beyond 16 MiB.
+        gathered.take();
+        (0..8).for_each(|ms| gathered.add(b"t", &pending(ms, 1)));
+        let ids = gathered.take().iter().map(super::expected).collect::<Vec<_>>();
+        assert_eq!(ids, [Expect::Claim(7), Expect::Claim(1)]);
     }
 
     #[test]

@@ -230,10 +230,10 @@ impl<'c> Load<'c> {
                 }
                 (Expect::Verdict, Reply::Nil | Reply::Integer(0)) => self.loaded.existed += 1,
                 (Expect::Verdict, _) => self.loaded.keys += 1,
-                (Expect::Claim, Reply::Array(claimed)) if claimed.is_empty() => {
-                    self.loaded.deliveries_dropped += 1;
+                (Expect::Claim(count), Reply::Array(claimed)) => {
+                    self.loaded.deliveries_dropped += count.saturating_sub(claimed.len()) as u64;
                 }
-                (Expect::Success | Expect::Kept | Expect::Claim, _) => {}
+                (Expect::Success | Expect::Kept | Expect::Claim(_), _) => {}
             }
         }
         Ok(())

@@ -297,6 +297,44 @@ fn chunks_fit_into_the_commands_of_the_nodes() {
     assert_eq!(text(&mut client, "LLEN list"), "6000");
 }
 
+#[test]
+fn a_large_stream_keeps_its_pending_entries() {
+    let (cluster, mut client, address) = start();
+    let (entries, pending) = (4_u64, 2000_u64);
+    let mut bytes = b"REDIS0009\x0f\x01x\x04".to_vec();
+    for ms in 1..=entries {
+        // One entry, its master entry with one field, then flags, both differences, and a value.
+        let mut pack = b"\x01\x01\0\x01\x01\x01\x81f\x02\0\x01\x02\x01\0\x01\0\x01\xf0".to_vec();
+        let value = vec![b'v'; 3 << 20];
+        pack.extend_from_slice(&u32::try_from(value.len()).unwrap().to_le_bytes());
+        pack.extend_from_slice(&value);
+        pack.extend_from_slice(b"\0\0\0\0\x04\x01\xff");
+        let length = u32::try_from(pack.len() + 6).unwrap();
+        let head = [&length.to_le_bytes()[..], b"\x0a\0"].concat();
+        put(&mut bytes, &[ms.to_be_bytes(), [0; 8]].concat());
+        put(&mut bytes, &[head, pack].concat());
+    }
+    // Its length, its last id and one group, whose entries below the first one were deleted.
+    bytes.extend_from_slice(b"\x04\x04\0\x01\x01g\x04\0\x80");
+    let count = u32::try_from(pending).unwrap().to_be_bytes();
+    bytes.extend_from_slice(&count);
+    let ids = || (1..=entries).chain((entries + 1)..=pending);
+    for ms in ids() {
+        bytes.extend_from_slice(&[ms.to_be_bytes(), [0; 8], ms.to_le_bytes()].concat());
+        bytes.push(1);
+    }
+    bytes.extend_from_slice(b"\x01\x01c\0\0\0\0\0\0\0\0\x80");
+    bytes.extend_from_slice(&count);
+    ids().for_each(|ms| bytes.extend_from_slice(&[ms.to_be_bytes(), [0; 8]].concat()));
+    bytes.extend_from_slice(b"\xff\0\0\0\0\0\0\0\0");
+    let file = cluster.nodes.folder().join("pending.rdb");
+    fs::write(&file, bytes).unwrap();
+    let (code, report) = import(file.to_str().unwrap(), &address, &[]);
+    assert_eq!((code, &report["written"]["keys"]), (0, &1.into()), "{report}");
+    assert_eq!(report["written"]["deliveries_dropped"], pending - entries, "{report}");
+    assert_eq!(text(&mut client, "XPENDING x g"), "4 1-0 4-0 c 4");
+}
+
 /// Plays a server with one replica: sends `payload` as the full copy, and checks that the replica
 /// disconnects.
 fn play(payload: Vec<u8>) -> (String, JoinHandle<()>) {
