@@ -5,6 +5,8 @@ use std::fmt;
 const DEPTH_MAX: usize = 8;
 /// Maximum length in bytes of a line: a length, a number, a simple string or an error.
 const LINE_MAX: usize = 64 << 10;
+/// Length beyond which a reply is measured before it is copied.
+const PIECE: usize = 64 << 10;
 
 /// A reply in the Redis protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +61,14 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 /// Parses the reply at the start of `bytes`. Returns it with its length, or `None` if it is
 /// incomplete.
 pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Option<(Reply, usize)>, Malformed> {
-    let mut reader = Reader { bytes, at: 0 };
-    match reader.reply(0, bytes_max) {
-        Ok(reply) => Ok(Some((reply, reader.at))),
+    let read = |copies| {
+        let mut reader = Reader { bytes, at: 0, copies };
+        reader.reply(0, bytes_max).map(|reply| (reply, reader.at))
+    };
+    // A long reply arrives in many pieces: it is copied once, when the last one is there.
+    let is_complete = if bytes.len() > PIECE { read(false).map(|_| ()) } else { Ok(()) };
+    match is_complete.and_then(|()| read(true)) {
+        Ok(whole) => Ok(Some(whole)),
         Err(Stop::Malformed(why)) => Err(Malformed(why)),
         Err(Stop::Short) if bytes.len() > bytes_max => Err(Malformed("the reply is too large")),
         Err(Stop::Short) => Ok(None),
@@ -76,6 +83,8 @@ enum Stop {
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Set if values are copied, unset if they are only measured.
+    copies: bool,
 }
 
 impl Reader<'_> {
@@ -126,7 +135,7 @@ impl Reader<'_> {
         match rest {
             [b'\r', b'\n', ..] => {
                 self.at += length + 2;
-                Ok(body.to_vec())
+                Ok(if self.copies { body.to_vec() } else { Vec::new() })
             }
             [] | [b'\r'] => Err(Stop::Short),
             _ => Err(Stop::Malformed("a value is longer than its length says")),
