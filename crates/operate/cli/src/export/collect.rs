@@ -1,4 +1,5 @@
-//! Reads keys with their elements, several at a time.
+//! Reads keys with their elements, several at a time. A key's type and expiry are read before and
+//! after its elements, and all of it again if they changed.
 
 use quorate_client::{Client, Error, Reply};
 
@@ -52,6 +53,9 @@ pub(super) fn unexpected(reply: &Reply) -> Problem {
     .hint("check that the nodes run this version")
 }
 
+/// Elements, or the reason why the file cannot hold them.
+type Contents = Result<Elements, &'static str>;
+
 /// Reads the keys `names` and passes each that exists to `each`.
 pub(super) fn collect(
     client: &mut Client,
@@ -59,30 +63,85 @@ pub(super) fn collect(
     each: &mut Each<'_>,
 ) -> Result<(), Problem> {
     for names in names.chunks(TOGETHER) {
-        for name in names {
-            prepare(client, &[b"TYPE", name])?;
-            prepare(client, &[b"PEXPIRETIME", name])?;
-        }
-        let mut heads = Vec::new();
-        for name in names {
-            if let Some(head) = head(client)? {
-                heads.push((*name, head));
-            }
-        }
-        for (name, (kind, _)) in &heads {
+        let heads = heads(client, names)?;
+        let found: Vec<(&[u8], Head)> =
+            names.iter().zip(heads).filter_map(|(name, head)| Some((*name, head?))).collect();
+        for (name, (kind, _)) in &found {
             first_page(client, name, kind)?;
         }
-        let mut firsts = Vec::new();
-        for _ in &heads {
-            firsts.push(client.receive());
-        }
-        for ((name, head), first) in heads.into_iter().zip(firsts) {
-            if let Some(collected) = whole(client, name, head, first)? {
-                each(name, collected)?;
+        let firsts: Vec<_> = found.iter().map(|_| client.receive()).collect();
+        let mut short = Vec::new();
+        for ((name, head), first) in found.into_iter().zip(firsts) {
+            let is_short = !is_longer(&first);
+            let contents = rest(client, name, &head.0, first)?;
+            if is_short {
+                short.push((name, head, contents));
+            } else {
+                // A long key is not kept while others are read.
+                let after = self::heads(client, &[name])?.pop().flatten();
+                pass(client, name, (head, after), contents, each)?;
             }
+        }
+        let names: Vec<&[u8]> = short.iter().map(|(name, ..)| *name).collect();
+        let after = self::heads(client, &names)?;
+        for ((name, head, contents), after) in short.into_iter().zip(after) {
+            pass(client, name, (head, after), contents, each)?;
         }
     }
     Ok(())
+}
+
+/// Passes a key on, reading it again first if its type or expiry changed meanwhile.
+fn pass(
+    client: &mut Client,
+    name: &[u8],
+    (before, after): (Head, Option<Head>),
+    contents: Option<Contents>,
+    each: &mut Each<'_>,
+) -> Result<(), Problem> {
+    let collected = match (after, contents) {
+        (None, _) => None,
+        (Some(after), Some(contents)) if after == before => Some(collected(after, contents)),
+        _ => read_again(client, name)?,
+    };
+    collected.map_or(Ok(()), |collected| each(name, collected))
+}
+
+fn collected((kind, expires_ms): Head, contents: Contents) -> Collected {
+    match contents {
+        Ok(elements) => Collected::Key { kind, expires_ms, elements },
+        Err(what) => Collected::Unsupported(what),
+    }
+}
+
+/// Reads a key until its type and expiry stay the same. Returns `None` if it is gone. The expiry of
+/// a key whose expiry always changes is the last one.
+fn read_again(client: &mut Client, name: &[u8]) -> Result<Option<Collected>, Problem> {
+    let mut head = heads(client, &[name])?.pop().flatten();
+    for tries in 1..=TRIES {
+        let Some(before) = head else { return Ok(None) };
+        first_page(client, name, &before.0)?;
+        let first = client.receive();
+        let contents = rest(client, name, &before.0, first)?;
+        head = heads(client, &[name])?.pop().flatten();
+        if let (Some(after), Some(contents)) = (&head, contents)
+            && after.0 == before.0
+            && (after.1 == before.1 || tries == TRIES)
+        {
+            return Ok(Some(collected(after.clone(), contents)));
+        }
+    }
+    let what = format_args!("key {} changes too often to be read", crate::naming::shown(name));
+    Err(Problem::new(Exit::Failed, "changing", what).hint("try again"))
+}
+
+/// Reads the types and expiries of keys.
+fn heads(client: &mut Client, names: &[&[u8]]) -> Result<Vec<Option<Head>>, Problem> {
+    for name in names {
+        prepare(client, &[b"TYPE", name])?;
+        prepare(client, &[b"PEXPIRETIME", name])?;
+    }
+    names.iter().map(|_| head(client)).collect()
 }
 
 fn prepare(client: &mut Client, words: &[&[u8]]) -> Result<(), Problem> {
@@ -112,101 +171,89 @@ fn first_page(client: &mut Client, name: &[u8], kind: &Kind) -> Result<(), Probl
     match kind {
         Kind::String => prepare(client, &[b"GET", name]),
         Kind::Stream | Kind::Module(_) => prepare(client, &[b"XLEN", name]),
-        _ => page(client, name, kind, b"0"),
+        _ => page(client, name, kind, (b"0", PAGE)),
     }
 }
 
 /// Prepares the read of a page of a collection, from a cursor or an index on.
-fn page(client: &mut Client, name: &[u8], kind: &Kind, from: &[u8]) -> Result<(), Problem> {
-    let count = PAGE.to_string().into_bytes();
+fn page(
+    client: &mut Client,
+    name: &[u8],
+    kind: &Kind,
+    (from, size): (&[u8], usize),
+) -> Result<(), Problem> {
+    let count = size.to_string().into_bytes();
     let scan: &[u8] = match kind {
         Kind::Set => b"SSCAN",
         Kind::Hash => b"HSCAN",
         Kind::SortedSet => b"ZSCAN",
         _ => {
             let first = std::str::from_utf8(from).ok().and_then(|text| text.parse::<usize>().ok());
-            let last = (first.unwrap_or_default() + PAGE - 1).to_string();
+            let last = (first.unwrap_or_default() + size - 1).to_string();
             return prepare(client, &[b"LRANGE", name, from, last.as_bytes()]);
         }
     };
     prepare(client, &[scan, name, from, b"COUNT", &count])
 }
 
-/// Reads the rest of a key whose first page has arrived. Begins again if the key became another.
-fn whole(
-    client: &mut Client,
-    name: &[u8],
-    mut head: Head,
-    mut first: Result<Reply, Error>,
-) -> Result<Option<Collected>, Problem> {
-    for _ in 0..TRIES {
-        match rest(client, name, &head.0, first) {
-            Ok(Some(elements)) => {
-                let (kind, expires_ms) = head;
-                return Ok(Some(Collected::Key { kind, expires_ms, elements }));
-            }
-            Ok(None) => {}
-            Err(Stop::Unsupported(what)) => return Ok(Some(Collected::Unsupported(what))),
-            Err(Stop::Problem(problem)) => return Err(problem),
-        }
-        prepare(client, &[b"TYPE", name])?;
-        prepare(client, &[b"PEXPIRETIME", name])?;
-        let Some(again) = self::head(client)? else { return Ok(None) };
-        head = again;
-        first_page(client, name, &head.0)?;
-        first = client.receive();
-    }
-    let what = format_args!("key {} changes too often to be read", crate::naming::shown(name));
-    Err(Problem::new(Exit::Failed, "changing", what).hint("try again"))
-}
-
-enum Stop {
-    Unsupported(&'static str),
-    Problem(Problem),
-}
-
-impl From<Problem> for Stop {
-    fn from(problem: Problem) -> Self {
-        Self::Problem(problem)
+/// Returns whether a first page is not the last one.
+fn is_longer(first: &Result<Reply, Error>) -> bool {
+    match first {
+        Ok(Reply::Array(parts)) => match &**parts {
+            [Reply::Bulk(next), Reply::Array(_)] => next != b"0",
+            items => items.len() >= PAGE,
+        },
+        Ok(_) => false,
+        Err(_) => true,
     }
 }
 
-/// Returns all elements, or `None` if the key is gone or of another type by now.
+/// Returns the contents of a key whose first page has arrived, or `None` if the key is gone or of
+/// another type by now. A page that is too large for a reply is halved.
 fn rest(
     client: &mut Client,
     name: &[u8],
     kind: &Kind,
     first: Result<Reply, Error>,
-) -> Result<Option<Elements>, Stop> {
+) -> Result<Option<Contents>, Problem> {
     let mut all = Vec::new();
-    let mut reply = first;
+    let (mut reply, mut from, mut size) = (first, b"0".to_vec(), PAGE);
     loop {
         let (next, elements) = match (reply, kind) {
             (Err(Error::Refused(text)), _) if text.starts_with("WRONGTYPE") => return Ok(None),
-            (Err(error), _) => return Err(kv::client_problem(&error).into()),
+            (Err(Error::Refused(text)), _) if text.starts_with("TOOBIG") && size > 1 => {
+                size /= 2;
+                (Some(from), Vec::new())
+            }
+            (Err(error), _) => return Err(kv::client_problem(&error)),
             (Ok(Reply::Nil), Kind::String) => return Ok(None),
-            (Ok(Reply::Bulk(value)), Kind::String) => return Ok(Some(Elements::One(value))),
-            (Ok(_), Kind::Stream | Kind::Module(_)) => return Err(Stop::Unsupported(STREAM)),
+            (Ok(Reply::Bulk(value)), Kind::String) => return Ok(Some(Ok(Elements::One(value)))),
+            (Ok(_), Kind::Stream | Kind::Module(_)) => return Ok(Some(Err(STREAM))),
             (Ok(Reply::Array(items)), Kind::List) => {
                 let at = all.len() + items.len();
-                let is_last = items.len() < PAGE;
+                let is_last = items.len() < size;
                 ((!is_last).then(|| at.to_string().into_bytes()), items)
             }
             (Ok(Reply::Array(parts)), _) => scanned(parts)?,
-            (Ok(other), _) => return Err(unexpected(&other).into()),
+            (Ok(other), _) => return Err(unexpected(&other)),
         };
         if *kind == Kind::Hash {
-            check_fields(client, name, &elements)?;
+            let fields: Vec<&[u8]> = elements.iter().step_by(2).filter_map(Reply::bytes).collect();
+            match has_expiring(client, name, &fields)? {
+                Some(true) => return Ok(Some(Err(EXPIRING_FIELDS))),
+                Some(false) => {}
+                None => return Ok(None),
+            }
         }
         all.extend(elements.into_iter().filter_map(|element| match element {
             Reply::Bulk(bytes) => Some(bytes),
             _ => None,
         }));
         let Some(next) = next else { break };
-        page(client, name, kind, &next)?;
-        reply = client.receive();
+        page(client, name, kind, (&next, size))?;
+        (reply, from) = (client.receive(), next);
     }
-    Ok(if all.is_empty() { None } else { Some(shaped(kind, all)?) })
+    Ok(if all.is_empty() { None } else { Some(Ok(shaped(kind, all)?)) })
 }
 
 /// Splits a reply to SCAN of a collection into the next cursor, if any, and the elements.
@@ -218,26 +265,39 @@ fn scanned(parts: Vec<Reply>) -> Result<(Option<Vec<u8>>, Vec<Reply>), Problem> 
     }
 }
 
-/// Fails if a field of a hash expires, because the file has no place for that.
-fn check_fields(client: &mut Client, name: &[u8], elements: &[Reply]) -> Result<(), Stop> {
-    let fields: Vec<&[u8]> = elements.iter().step_by(2).filter_map(Reply::bytes).collect();
+/// Returns whether a field of a hash expires, for which the file has no place, or `None` if the key
+/// is gone or of another type by now.
+fn has_expiring(
+    client: &mut Client,
+    name: &[u8],
+    fields: &[&[u8]],
+) -> Result<Option<bool>, Problem> {
     if fields.is_empty() {
-        return Ok(());
+        return Ok(Some(false));
     }
     let count = fields.len().to_string().into_bytes();
-    let words: Vec<&[u8]> =
-        [&b"HPEXPIRETIME"[..], name, b"FIELDS", &count].into_iter().chain(fields).collect();
+    let words = [&b"HPEXPIRETIME"[..], name, b"FIELDS", &count];
+    let words: Vec<&[u8]> = words.into_iter().chain(fields.iter().copied()).collect();
     match client.ask(&words) {
         Ok(Reply::Array(moments)) => {
-            let is_expiring = |moment: &Reply| matches!(moment, Reply::Integer(1..));
-            match moments.iter().any(is_expiring) {
-                true => Err(Stop::Unsupported(EXPIRING_FIELDS)),
-                false => Ok(()),
+            Ok(Some(moments.iter().any(|moment| matches!(moment, Reply::Integer(1..)))))
+        }
+        Ok(_) => Ok(None),
+        Err(Error::Refused(text)) if text.starts_with("WRONGTYPE") => Ok(None),
+        // Without the command there are no such fields.
+        Err(Error::Refused(text))
+            if text.starts_with("ERR unknown command") || text.starts_with("LEVEL ") =>
+        {
+            Ok(Some(false))
+        }
+        Err(Error::Refused(text)) if text.starts_with("TOOBIG") && fields.len() > 1 => {
+            let (left, right) = fields.split_at(fields.len() / 2);
+            match has_expiring(client, name, left)? {
+                Some(false) => has_expiring(client, name, right),
+                other => Ok(other),
             }
         }
-        // The hash is gone, or the cluster has no such commands yet.
-        Ok(_) | Err(Error::Refused(_)) => Ok(()),
-        Err(error) => Err(kv::client_problem(&error).into()),
+        Err(error) => Err(kv::client_problem(&error)),
     }
 }
 

@@ -194,6 +194,16 @@ fn an_export_holds_what_was_imported() {
     ] {
         assert_eq!(text(&mut copy, words), text(&mut client, words), "{words}");
     }
+    // A page of a thousand such items is larger than a reply.
+    let item = vec![b'i'; 400 << 10];
+    for _ in 0..90 {
+        client.run(&[b"RPUSH", b"l:wide", &item]).unwrap();
+    }
+    let (code, report) = quorate_json(&export);
+    assert_eq!((code, &report["keys"]["list"]), (0, &3.into()), "{report}");
+    let (code, report) = import(file, &second, &["--existing", "replace"]);
+    assert_eq!((code, &report["written"]["keys"]), (0, &21.into()), "{report}");
+    assert_eq!(text(&mut copy, "LLEN l:wide"), "90");
     let fields = "HPEXPIRE h:small 900000 FIELDS 1 f1";
     let fields: Vec<&[u8]> = fields.split(' ').map(str::as_bytes).collect();
     client.run(&fields).unwrap();
