@@ -11,7 +11,8 @@ pub(super) fn decompress(from: &[u8], length: usize) -> Result<Vec<u8>, Malforme
     if length > from.len().saturating_mul(EXPANSION_MAX) {
         return Err(WRONG);
     }
-    let mut to = Vec::with_capacity(length);
+    // Memory grows with what is read: the length may be wrong.
+    let mut to = Vec::new();
     let mut rest = from;
     while let Some((&control, after)) = rest.split_first() {
         rest = after;
