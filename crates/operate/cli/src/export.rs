@@ -93,7 +93,7 @@ pub(crate) fn run(args: &ExportArgs, output: Output) -> Result<Exit, Problem> {
     part.push(".part");
     let part = PathBuf::from(part);
     let interrupted = part.clone();
-    signals::end_at_first(move || {
+    signals::end_at_first_signal(move || {
         let _ = fs::remove_file(&interrupted);
     })?;
     let written = write(args, &part);

@@ -183,7 +183,7 @@ const fn again(is_server: bool) -> &'static str {
 fn interruptible(output: Output, again: &'static str) -> Result<Arc<AtomicU64>, Problem> {
     let done = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&done);
-    signals::end_at_first(move || {
+    signals::end_at_first_signal(move || {
         let keys = counted.load(Ordering::SeqCst);
         let what =
             format_args!("interrupted; at least {keys} keys are imported, each of them whole");
