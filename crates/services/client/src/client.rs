@@ -300,10 +300,14 @@ impl Client {
             }
             return;
         }
+        let is_multi_open = open.leaves_multi_open(&reply);
         match judge(open.deciding(reply)) {
             Verdict::Done(outcome) => {
                 open.state = State::Done(outcome);
                 (self.failures, self.tls_failures) = (0, 0);
+                if is_multi_open {
+                    self.disconnect();
+                }
             }
             Verdict::Again { doubt, elsewhere, text } => {
                 open.doubt |= doubt;
@@ -462,10 +466,16 @@ fn refusal_of(open: &Open, link: &mut Link, wait: Duration) -> Option<io::Error>
     let mut bytes = Vec::new();
     open.encode(&mut bytes);
     link.send(&bytes, wait).ok()?;
-    match link.receive(wait) {
-        Ok(Reply::Error(text)) if text.starts_with("NOPERM") => Some(io::Error::other(text)),
-        _ => None,
+    let mut refusal = None;
+    for _ in 0..=open.replies_before() {
+        match link.receive(wait).ok()? {
+            Reply::Error(text) if refusal.is_none() && text.starts_with("NOPERM") => {
+                refusal = Some(io::Error::other(text));
+            }
+            _ => {}
+        }
     }
+    refusal
 }
 
 /// Runs a command that the client itself sends to set up the connection.

@@ -105,6 +105,13 @@ impl Open {
         self.queued.as_ref().map_or(0, |queued| queued.count + 1)
     }
 
+    /// Returns whether the connection is between `MULTI` and `EXEC` after the last reply: a node
+    /// refuses a forbidden `EXEC` without ending the transaction.
+    pub(crate) fn leaves_multi_open(&self, reply: &Reply) -> bool {
+        let is_forbidden = matches!(reply, Reply::Error(text) if text.starts_with("NOPERM"));
+        self.queued.is_some() && is_forbidden
+    }
+
     /// Returns the reply that decides the outcome: the error of a queued command, if the transaction
     /// was discarded because of it.
     pub(crate) fn deciding(&mut self, reply: Reply) -> Reply {

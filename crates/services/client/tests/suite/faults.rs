@@ -97,11 +97,16 @@ impl Fake {
                     self.world.lock().unwrap().acknowledged.push(below.parse().unwrap());
                     stream.write_all(b"+OK\r\n").unwrap();
                 }
+                ["MULTI"] if queued.is_some() => {
+                    queued = Some(false);
+                    stream.write_all(b"-ERR MULTI calls can not be nested\r\n").unwrap();
+                }
                 ["MULTI"] => {
                     queued = Some(true);
                     stream.write_all(b"+OK\r\n").unwrap();
                 }
-                ["QUORATE", "SEQ", _, "EXEC"] if queued.take() == Some(false) => {
+                ["QUORATE", "SEQ", _, "EXEC"] if queued == Some(false) => {
+                    queued = None;
                     stream.write_all(b"-EXECABORT previous errors\r\n").unwrap();
                 }
                 ["QUORATE", "SEQ", number, what] => {
@@ -109,6 +114,8 @@ impl Fake {
                     match answer {
                         None => return,
                         Some(text) => {
+                            // A forbidden EXEC does not end the transaction.
+                            queued = queued.filter(|_| text.starts_with("-NOPERM"));
                             if stream.write_all(text.as_bytes()).is_err() {
                                 return;
                             }
@@ -462,4 +469,27 @@ fn a_transaction_is_executed_once() {
     let refused = client.receive();
     assert_eq!(refused, Err(Error::Refused("TOOBIG the command is too large".to_owned())));
     assert_eq!(fake.world.lock().unwrap().executed.len(), 3);
+}
+
+#[test]
+fn a_forbidden_transaction_does_not_harm_the_next() {
+    const FORBIDDEN: &str = "NOPERM User ann has no permissions to run the 'set' command";
+    let single = || {
+        let mut single = Transaction::default();
+        single.push(&[b"SET", b"a", b"1"]);
+        single
+    };
+    let fake = Fake::start(&[Fault::Refuse(FORBIDDEN), Fault::Fine]);
+    let mut client = Client::new(std::slice::from_ref(&fake.address), Options::default());
+    client.send_transaction(single()).unwrap();
+    assert_eq!(client.receive(), Err(Error::Refused(FORBIDDEN.to_owned())));
+    client.send_transaction(single()).unwrap();
+    assert_eq!(client.receive(), Ok(Reply::Integer(1)));
+    // A user without a session gets the error of the command, not that of the session.
+    let fake = Fake::start(&[]);
+    fake.world.lock().unwrap().forbids = Some("NOPERM no sessions");
+    fake.world.lock().unwrap().refused_queued.push_back(FORBIDDEN);
+    let mut client = Client::new(std::slice::from_ref(&fake.address), Options::default());
+    client.send_transaction(single()).unwrap();
+    assert_eq!(client.receive(), Err(Error::Refused(FORBIDDEN.to_owned())));
 }
