@@ -341,7 +341,7 @@ fn what_was_given_up_is_acknowledged() {
     let short = Options { deadline: Duration::from_millis(50), ..hasty() };
     let busy = Fake::start(&[Fault::Refuse("BUSY later"); 10_000]);
     let mut client = Client::new(&[busy.address.as_str()], short);
-    // An attempt may be under way at the deadline.
+    // An attempt may be in progress at the deadline.
     let abandoned = client.run(&[b"incr"]);
     assert!(matches!(abandoned, Err(Error::NotExecuted(_) | Error::Unknown(_))), "{abandoned:?}");
     busy.world.lock().unwrap().faults.clear();

@@ -3,7 +3,7 @@
 //! Every node records which revision was current when, so that a new leader goes on at once. After
 //! a restart, a node starts to record anew.
 
-use std::{collections::VecDeque, fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 use tonic::Status;
@@ -11,6 +11,7 @@ use tonic::Status;
 use super::{
     asking::{Freshness, ReplicaAccess},
     gate::Requester,
+    retention::Retention,
 };
 use crate::{
     command::Command,
@@ -23,51 +24,6 @@ const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 const REVISIONS_PERIOD: Duration = Duration::from_secs(60);
 /// Number of compactions in the time that is kept.
 const STEPS: u32 = 10;
-
-/// History that is kept. Older history is compacted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retention {
-    All,
-    Time(Duration),
-    /// Number of revisions, including the current one.
-    Revisions(i64),
-}
-
-/// Error for text that is not a [`Retention`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadRetention;
-
-impl fmt::Display for BadRetention {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "say off, a time such as 1h, 30m or 7d, or a number of revisions such as 10000rev",
-        )
-    }
-}
-
-impl FromStr for Retention {
-    type Err = BadRetention;
-
-    /// A number without a unit is refused: etcd reads it as hours or as revisions, by another flag.
-    fn from_str(text: &str) -> Result<Self, BadRetention> {
-        if text == "off" {
-            return Ok(Self::All);
-        }
-        let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or(BadRetention)?;
-        let (number, unit) = text.split_at(unit);
-        let number: u32 = number.parse().map_err(|_| BadRetention)?;
-        let seconds = match unit {
-            _ if number == 0 => return Err(BadRetention),
-            "rev" => return Ok(Self::Revisions(number.into())),
-            "s" => 1,
-            "m" => 60,
-            "h" => 3600,
-            "d" => 24 * 3600,
-            _ => return Err(BadRetention),
-        };
-        Ok(Self::Time(Duration::from_secs(u64::from(number) * seconds)))
-    }
-}
 
 /// Times at which revisions were current, oldest first, as far as they are needed.
 #[derive(Debug, Default)]
@@ -148,18 +104,6 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn retentions_need_a_unit() {
-        let of = |text: &str| text.parse();
-        assert_eq!(of("off"), Ok(Retention::All));
-        assert_eq!(of("90m"), Ok(Retention::Time(5400 * SECOND)));
-        assert_eq!(of("7d"), Ok(Retention::Time(7 * 86400 * SECOND)));
-        assert_eq!(of("1000rev"), Ok(Retention::Revisions(1000)));
-        for bad in ["", "1", "0h", "0rev", "-1h", "1.5h", "1 h", "h", "9999999999s", "1w", "1é"] {
-            assert_eq!(of(bad), Err(BadRetention), "{bad}");
-        }
-    }
 
     /// A revision stays readable for as long as wanted after the next one.
     #[test]

@@ -38,6 +38,7 @@ mod pages;
 mod passwords;
 mod queue;
 mod range_stream;
+mod retention;
 mod settings;
 mod snapshot;
 mod token;
@@ -64,9 +65,9 @@ use self::{
     turns::KeyQueues,
 };
 pub use self::{
-    compacting::{BadRetention, Retention},
     jwt::{BadTokens, Tokens},
     operators::Operators,
+    retention::{BadRetention, Retention},
     settings::{REQUEST_BYTES_MAX, Settings, VERSION},
 };
 use crate::proto::{

@@ -2,7 +2,7 @@
 
 use quorate::NodeId;
 
-use super::{compacting::Retention, jwt::Tokens};
+use super::{jwt::Tokens, retention::Retention};
 
 /// Version of etcd whose API is implemented, as reported to clients.
 pub const VERSION: &str = "3.6.0";
