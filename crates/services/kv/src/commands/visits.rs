@@ -155,6 +155,7 @@ const fn changes_many(op: Op) -> bool {
             | Op::XAutoClaim
             | Op::XAdd
             | Op::XTrim
+            | Op::PfAdd
             | Op::PfMerge
             | Op::GeoStore
     )
@@ -297,6 +298,7 @@ fn operation_visits(
             let (_, source) = (from.key()?, from.key()?);
             size(store, source).saturating_mul(1 + VISITS_PER_FOUND)
         }
+        Op::PfAdd => hll::add_visits(&mut from, store)?,
         Op::PfMerge => (from.keys()?.len() as u64).saturating_mul(hll::MERGE_VISITS),
         Op::GeoStore => {
             let mut found = 0_u64;

@@ -271,7 +271,7 @@ fn encoded_commands_of_level_10_stay_as_they_are() {
     let double = |number: f64| hex(&number.to_le_bytes());
     let (two, three) = (double(2.0), double(3.0));
     let cases = [
-        ("PFADD k a b", "89016b0201610162".to_owned()),
+        ("PFADD k a b", "7d89016b0201610162".to_owned()),
         ("PFMERGE k l", "7d8a02016b016c".to_owned()),
         ("GEOADD k NX CH 2 3 m", "6b016b1102084328024d14aa659c016d".to_owned()),
         (

@@ -18,7 +18,7 @@ use crate::{
     op::Op,
 };
 
-pub(super) use self::registers::MERGE_VISITS;
+pub(super) use self::{registers::MERGE_VISITS, run::add_visits};
 
 pub const FAMILY: Family = Family {
     commands: COMMANDS,

@@ -9,6 +9,10 @@ use super::{
 
 /// Visits of reading all registers of a value.
 pub(in crate::commands) const MERGE_VISITS: u64 = 256;
+/// Visits of raising registers of a value in sparse form, which is unpacked and packed again.
+pub(super) const SPARSE_VISITS: u64 = COUNT as u64 / 128;
+/// Visits of raising registers of a value in dense form, which is copied.
+pub(super) const DENSE_VISITS: u64 = dense::BYTES as u64 / 1024;
 
 const MAGIC: &[u8; 4] = b"HYLL";
 const DENSE: u8 = 0;

@@ -4,7 +4,10 @@ use super::{
     estimate::estimate,
     hash::place,
     layout::COUNT,
-    registers::{Invalid, MERGE_VISITS, Registers, cached, is_dense, raise_dense},
+    registers::{
+        DENSE_VISITS, Invalid, MERGE_VISITS, Registers, SPARSE_VISITS, cached, is_dense,
+        raise_dense,
+    },
 };
 use crate::{
     commands::{
@@ -19,8 +22,13 @@ use crate::{
 
 /// Returns the changed value after elements were added, or `None` if it stays the same.
 fn with_elements(value: &[u8], elements: List<'_>) -> Result<Option<Vec<u8>>, Invalid> {
+    let dense = is_dense(value)?;
+    // As in Redis, only the header is checked then.
+    if elements.is_empty() {
+        return Ok(None);
+    }
     let mut places = elements.map(place);
-    if is_dense(value)? {
+    if dense {
         let mut value = value.to_vec();
         return Ok(raise_dense(&mut value, places).then_some(value));
     }
@@ -28,6 +36,20 @@ fn with_elements(value: &[u8], elements: List<'_>) -> Result<Option<Vec<u8>>, In
     let changed =
         places.by_ref().fold(false, |changed, (index, to)| registers.raise(index, to) || changed);
     Ok(changed.then(|| registers.to_bytes()))
+}
+
+/// Returns the visits of PFADD: those of all registers, unless it changes a copy of a dense value.
+pub(in crate::commands) fn add_visits(
+    from: &mut Decoder<'_>,
+    store: &dyn Store,
+) -> Result<u64, Fault> {
+    let key = from.key()?;
+    let entry = string(store, key, &mut Reply(&mut Vec::new()));
+    Ok(match entry {
+        Ok(Some(entry)) if is_dense(&entry.value) != Ok(false) => DENSE_VISITS,
+        Ok(_) => SPARSE_VISITS,
+        Err(_) => 0,
+    })
 }
 
 fn new(elements: List<'_>) -> Vec<u8> {

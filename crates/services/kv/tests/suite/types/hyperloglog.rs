@@ -54,6 +54,8 @@ fn other_values_are_refused() {
         APPEND i x => :22|
         PFCOUNT i => -INVALIDOBJ Corrupted HLL object detected|
         PFADD i a => -INVALIDOBJ Corrupted HLL object detected|
+        PFADD i => :0|
+        PFADD t => -WRONGTYPE Key is not a valid HyperLogLog string value.|
         PFMERGE h i => -INVALIDOBJ Corrupted HLL object detected|
         RPUSH l a => :1|
         PFADD l a => -WRONGTYPE Operation against a key holding the wrong kind of value|
@@ -166,6 +168,26 @@ fn the_number_of_values_is_bounded() {
             let reply = node.ask(client, &words(2000));
             assert!(reply == ":3|" || reply == "+OK|", "{reply}");
         }
+    });
+}
+
+/// Adding an element unpacks and packs all registers of a sparse value.
+#[test]
+fn the_number_of_additions_is_bounded() {
+    on_both_stores(|node| {
+        node.world.level = LEVEL;
+        let client = node.connect();
+        for (additions, admitted) in [(8000, true), (9000, false)] {
+            node.say(client, "MULTI");
+            (0..additions).for_each(|_| drop(node.say(client, "PFADD h a")));
+            let reply = node.say(client, "EXEC");
+            assert_eq!(reply.starts_with("-TOOBIG not executed: "), !admitted, "{reply:.100}");
+        }
+        // Registers of a dense value are changed in place.
+        fill(node, client, "h", 5000);
+        node.say(client, "MULTI");
+        (0..9000).for_each(|_| drop(node.say(client, "PFADD h a")));
+        assert!(node.say(client, "EXEC").starts_with("*9000|"));
     });
 }
 
