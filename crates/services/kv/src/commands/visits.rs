@@ -28,7 +28,7 @@ use crate::{
 /// Number of visits from which on a command has a batch to itself.
 const HEAVY: u64 = VISITS_MAX / 16;
 /// Cost of finding a key or an element by name.
-const VISITS_PER_FOUND: u64 = 2;
+pub(super) const VISITS_PER_FOUND: u64 = 2;
 /// Maximum number of elements examined per draw, unless the draw walks over the whole collection.
 const VISITS_PER_DRAW: u64 = 64;
 
@@ -110,6 +110,7 @@ const fn may_visit_many(op: Op) -> bool {
             | Op::XRead
             | Op::XInfo
             | Op::PfCount
+            | Op::GeoMembers
             | Op::GeoSearch
             | Op::Lcs
             | Op::ScanNames

@@ -10,7 +10,7 @@ pub(super) struct Place {
 }
 
 const LONGITUDE_MAX: f64 = 180.0;
-const LATITUDE_MAX: f64 = 85.051_128_78;
+pub(super) const LATITUDE_MAX: f64 = 85.051_128_78;
 /// Number of halvings of the smallest cells.
 pub(super) const STEPS_MAX: u32 = 26;
 
@@ -22,7 +22,7 @@ impl Place {
 
     /// Returns the score of the place.
     pub(super) fn score(self) -> u64 {
-        Cell::at(self, STEPS_MAX).bits()
+        Cell::of(self, STEPS_MAX).bits()
     }
 
     /// Returns the center of the cell with a score. Any number is a score.
@@ -61,6 +61,15 @@ pub(super) struct Area {
     pub(super) north: f64,
 }
 
+impl Area {
+    /// Returns whether a cell and its neighbors contain all longitudes of the area.
+    pub(super) fn is_near(self, cell: Cell) -> bool {
+        let middle = cell.area();
+        let width = middle.east - middle.west;
+        middle.west - width <= self.west && middle.east + width >= self.east
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     /// Number of cells to the south.
@@ -78,14 +87,39 @@ fn part(at: f64, most: f64, steps: u32) -> u32 {
 }
 
 impl Cell {
-    pub(super) fn at(place: Place, steps: u32) -> Self {
+    /// Returns the cell that scores put a place in. At the upper end of an axis it is off the map.
+    fn of(place: Place, steps: u32) -> Self {
         let south = part(place.latitude, LATITUDE_MAX, steps);
         Self { south, west: part(place.longitude, LONGITUDE_MAX, steps), steps }
     }
 
+    /// Returns the cell of the map that contains a place or borders on it.
+    pub(super) fn at(place: Place, steps: u32) -> Self {
+        let (cell, last) = (Self::of(place, steps), Self::last(steps));
+        Self { south: cell.south.min(last), west: cell.west.min(last), steps }
+    }
+
+    /// Returns the index of the last column and row.
+    const fn last(steps: u32) -> u32 {
+        (1 << steps) - 1
+    }
+
+    /// Returns the cells off the map, next to this one, with the places on the map's upper ends.
+    pub(super) fn off_map(self) -> impl Iterator<Item = Self> {
+        let last = Self::last(self.steps);
+        let (south, west) = (self.south + 1, self.west + 1);
+        let (north, east) = (self.south == last, self.west == last);
+        let cells = [
+            (north, Self { south, ..self }),
+            (east, Self { west, ..self }),
+            (north && east, Self { south, west, ..self }),
+        ];
+        cells.into_iter().filter_map(|(exists, cell)| exists.then_some(cell))
+    }
+
     /// Returns the cell `north` and `east` of this one. The map has no edges.
     pub(super) fn neighbor(self, north: i32, east: i32) -> Self {
-        let mask = (1 << self.steps) - 1;
+        let mask = Self::last(self.steps);
         let shifted = |at: u32, by: i32| match by {
             0 => at,
             by => at.wrapping_add_signed(by) & mask,

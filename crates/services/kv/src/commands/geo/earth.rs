@@ -34,9 +34,17 @@ pub(super) fn degrees_north(meters: f64) -> f64 {
     meters / RADIUS_M / RADIANS
 }
 
-/// Returns the difference in longitude of two places of one parallel, in degrees.
+/// Returns the difference in longitude of two places of one parallel, in degrees, measured along
+/// the parallel.
 pub(super) fn degrees_east(meters: f64, latitude: f64) -> f64 {
     meters / RADIUS_M / libm::cos(latitude * RADIANS) / RADIANS
+}
+
+/// Returns the difference in longitude of two places of one parallel at a distance, in degrees.
+/// All places of the parallel are nearer if it is 360.
+pub(super) fn degrees_across(meters: f64, latitude: f64) -> f64 {
+    let half = libm::sin((meters / RADIUS_M / 2.0).min(PI / 2.0)) / libm::cos(latitude * RADIANS);
+    if half >= 1.0 { 360.0 } else { 2.0 * libm::asin(half) / RADIANS }
 }
 
 #[cfg(test)]

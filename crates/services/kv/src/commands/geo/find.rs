@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::{
     cell::Place,
     found::{Found, Point},
-    run::{place_of, score, write_distance, write_place},
+    run::{WRITTEN, place_of, score, write_distance, write_place},
     search::{Center, Search, with},
 };
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
         budget::COPIED_BYTES_MAX,
         state::{Items, ReadContext, TOO_LARGE, WriteContext},
         view::{View, view},
+        visits::FOUND,
         zset::{self, members::Member},
     },
     encode::{Decoder, Fault},
@@ -70,6 +71,9 @@ fn each_inside(
     let around = search.around(center);
     let mut go_on = ControlFlow::Continue(());
     for cell in around.cells() {
+        if !set.store.meter().spend(FOUND) {
+            return;
+        }
         let (least, end) = cell.scores();
         let (least, end) = (score(least as f64), score(end as f64));
         zset::range::between(set, least, end, &mut |member, score| {
@@ -107,6 +111,9 @@ pub(super) fn find(
     };
     let mut items = Items::default();
     for point in &points {
+        if wanted.with & with::PLACE != 0 && !state.store.meter().spend(WRITTEN) {
+            return Ok(());
+        }
         write_point(point, &wanted, &mut items.next());
         if items.exceed_reply_limit() {
             break;

@@ -18,6 +18,9 @@ pub(super) mod about {
     pub(crate) const TEXT: u8 = 1;
 }
 
+/// Visits of writing a place, whose numbers have up to 20 digits.
+pub(super) const WRITTEN: u64 = 16;
+
 pub(super) fn place_of(set: &View<'_>, member: &[u8]) -> Option<Place> {
     Some(Place::of_score(set.score(member)?.number()))
 }
@@ -61,6 +64,10 @@ pub(super) fn members(
     let mut items = Items::default();
     for member in members {
         let place = set.as_ref().and_then(|set| place_of(set, member));
+        let writes = place.is_some() && wanted == about::PLACE;
+        if writes && !state.store.meter().spend(WRITTEN) {
+            return Ok(());
+        }
         let reply = &mut items.next();
         match (place, wanted) {
             (None, about::PLACE) => reply.null_array(),

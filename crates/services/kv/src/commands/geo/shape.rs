@@ -1,7 +1,7 @@
 //! Area that a search covers, and the cells of the map that contain it.
 
 use super::{
-    cell::{Area, Cell, Place, STEPS_MAX},
+    cell::{Area, Cell, LATITUDE_MAX, Place, STEPS_MAX},
     earth,
 };
 
@@ -45,7 +45,17 @@ impl Around {
         let north = earth::degrees_north(height);
         // The parallel nearer to the pole is the shorter one.
         let polar = latitude.abs() + north;
-        let east = if polar < 90.0 { earth::degrees_east(width, polar) } else { 360.0 };
+        let east = match self.shape {
+            Shape::Circle { .. } => {
+                if polar < 90.0 {
+                    earth::degrees_east(width, polar)
+                } else {
+                    360.0
+                }
+            }
+            // No place is beyond the map.
+            Shape::Box { .. } => earth::degrees_across(width, polar.min(LATITUDE_MAX)),
+        };
         Area {
             west: longitude - east,
             east: longitude + east,
@@ -91,6 +101,11 @@ impl Around {
             steps -= 1;
             middle = Cell::at(self.center, steps);
         }
+        // A flat box near a pole spans many more degrees than a circle of its size.
+        while steps > 1 && matches!(self.shape, Shape::Box { .. }) && !borders.is_near(middle) {
+            steps -= 1;
+            middle = Cell::at(self.center, steps);
+        }
         let own = middle.area();
         // Cells on a side that the area does not reach are left out.
         let all = steps < 2;
@@ -107,8 +122,87 @@ impl Around {
             let cell = middle.neighbor(north, east);
             if reached(north, east) && !cells.contains(&cell) {
                 cells.push(cell);
+                cells.extend(cell.off_map());
             }
         }
         cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::dice::Dice;
+    use xxhash_rust::xxh3::xxh3_64;
+
+    use super::*;
+
+    /// Returns a number of [-1, 1), often one of the ends.
+    fn unit(dice: &mut Dice) -> f64 {
+        match dice.index(8) {
+            0 => 1.0,
+            1 => -1.0,
+            _ => (dice.word() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0,
+        }
+    }
+
+    fn place(dice: &mut Dice) -> Place {
+        Place { longitude: 180.0 * unit(dice), latitude: LATITUDE_MAX * unit(dice) }
+    }
+
+    /// At the edges of the map, and in flat boxes near poles, too.
+    #[test]
+    fn cells_contain_the_places_of_the_area() {
+        let dice = &mut Dice::new(2);
+        let mut inside = 0;
+        for _ in 0..20_000 {
+            let center = place(dice);
+            let mut length = || 1000.0 * f64::from(1 << dice.index(14)) * (2.0 + unit(dice));
+            let (width, height) = (length(), length());
+            for shape in [Shape::Circle { radius: width }, Shape::Box { width, height }] {
+                let around = Around { center, shape };
+                let (borders, cells) = (around.borders(), around.cells());
+                for _ in 0..20 {
+                    let east = unit(dice) * (borders.east - center.longitude).min(180.0);
+                    let north = unit(dice) * (borders.north - center.latitude);
+                    let longitude = (center.longitude + east + 540.0).rem_euclid(360.0) - 180.0;
+                    let latitude = (center.latitude + north).clamp(-LATITUDE_MAX, LATITUDE_MAX);
+                    let longitude = if dice.index(8) == 0 { 180.0 } else { longitude };
+                    let score = Place { longitude, latitude }.score();
+                    if around.distance(Place::of_score(score as f64)).is_none() {
+                        continue;
+                    }
+                    inside += 1;
+                    let has = |cell: &Cell| (cell.scores().0..cell.scores().1).contains(&score);
+                    assert!(cells.iter().any(has), "{around:?} {longitude} {latitude}");
+                }
+            }
+        }
+        assert!(inside > 100_000, "{inside}");
+    }
+
+    /// Cells, in this order, decide which members a search with COUNT and ANY finds, and how many
+    /// visits it makes. Others need a feature level.
+    #[test]
+    fn cells_are_part_of_the_format() {
+        let dice = &mut Dice::new(1);
+        let mut bytes = Vec::new();
+        for _ in 0..10_000 {
+            let center = place(dice);
+            // Up to more than the circumference.
+            let mut length = || match dice.index(16) {
+                0 => 0.0,
+                _ => (dice.word() >> 11) as f64 / (1_u64 << (16 + dice.index(40))) as f64,
+            };
+            let (width, height) = (length(), length());
+            for shape in [Shape::Circle { radius: width }, Shape::Box { width, height }] {
+                for cell in (Around { center, shape }).cells() {
+                    let (least, end) = cell.scores();
+                    bytes.extend_from_slice(&least.to_le_bytes());
+                    bytes.extend_from_slice(&end.to_le_bytes());
+                }
+                bytes.push(0);
+            }
+        }
+        assert_eq!(xxh3_64(&bytes), 14_192_462_572_861_310_694);
     }
 }

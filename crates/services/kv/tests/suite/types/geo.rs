@@ -100,6 +100,50 @@ fn searches_find_what_redis_finds() {
 }
 
 #[test]
+fn searches_reach_across_the_edges_of_the_map() {
+    check_at(
+        LEVEL,
+        "
+        GEOADD e 180 0 edge 179.95 0 near => :2|
+        GEOSEARCH e FROMLONLAT 180 0 BYRADIUS 10 km ASC => *2|$4|edge|$4|near|
+        GEOSEARCH e FROMLONLAT 179.99 0 BYRADIUS 3 km => *1|$4|edge|
+        GEOSEARCH e FROMLONLAT -179.99 0 BYBOX 10 10 km => *1|$4|edge|
+        GEOSEARCH e FROMMEMBER near BYRADIUS 10000 km ASC => *2|$4|near|$4|edge|
+        GEOADD n 0.1 85.05112878 edge 0.1 85 near 180 85.05112878 corner => :3|
+        GEOSEARCH n FROMLONLAT 0.1 85.05112878 BYRADIUS 10 km ASC => *2|$4|edge|$4|near|
+        GEOSEARCH n FROMLONLAT 0.1 85.05 BYRADIUS 3 km => *1|$4|edge|
+        GEOSEARCH n FROMLONLAT -179.9 85 BYRADIUS 10 km => *1|$6|corner|
+        GEOADD s 45.3 60 a => :1|
+        GEOSEARCH s FROMLONLAT -0.001 60 BYBOX 5000 1 km => *1|$1|a|
+        ",
+    );
+}
+
+/// Coordinates are numbers of twenty digits, which take longer to write than a member to find.
+#[test]
+fn coordinates_are_visits() {
+    on_both_stores(|node| {
+        node.world.level = LEVEL;
+        let client = node.connect();
+        let places: Vec<String> = (0..3000).map(|number| format!("1 1 m{number}")).collect();
+        node.say(client, &format!("GEOADD s {}", places.join(" ")));
+        let search = "GEOSEARCH s FROMLONLAT 1 1 BYRADIUS 1 km";
+        let members = " m1".repeat(3000);
+        for (command, admitted) in [
+            (search.to_owned(), true),
+            (format!("{search} WITHCOORD"), false),
+            (format!("GEOHASH s{members}"), true),
+            (format!("GEOPOS s{members}"), false),
+        ] {
+            node.say(client, "MULTI");
+            (0..25).for_each(|_| drop(node.say(client, &command)));
+            let reply = node.say(client, "EXEC");
+            assert_eq!(!reply.starts_with("-TOOBIG not executed: "), admitted, "{command:.60}");
+        }
+    });
+}
+
+#[test]
 fn searches_that_make_no_sense_are_refused() {
     check_at(
         LEVEL,
