@@ -13,7 +13,7 @@ use crate::{
         budget::COPIED_BYTES_MAX,
         state::{Items, ReadContext, TOO_LARGE, WriteContext},
         view::{View, view},
-        visits::FOUND,
+        visits::VISITS_PER_FOUND,
         zset::{self, members::Member},
     },
     encode::{Decoder, Fault},
@@ -71,7 +71,7 @@ fn each_inside(
     let around = search.around(center);
     let mut go_on = ControlFlow::Continue(());
     for cell in around.cells() {
-        if !set.store.meter().spend(FOUND) {
+        if !set.store.meter().count_visits(VISITS_PER_FOUND) {
             return;
         }
         let (least, end) = cell.scores();
@@ -111,7 +111,7 @@ pub(super) fn find(
     };
     let mut items = Items::default();
     for point in &points {
-        if wanted.with & with::PLACE != 0 && !state.store.meter().spend(WRITTEN) {
+        if wanted.with & with::PLACE != 0 && !state.store.meter().count_visits(WRITTEN) {
             return Ok(());
         }
         write_point(point, &wanted, &mut items.next());

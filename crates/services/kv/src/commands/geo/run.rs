@@ -65,7 +65,7 @@ pub(super) fn members(
     for member in members {
         let place = set.as_ref().and_then(|set| place_of(set, member));
         let writes = place.is_some() && wanted == about::PLACE;
-        if writes && !state.store.meter().spend(WRITTEN) {
+        if writes && !state.store.meter().count_visits(WRITTEN) {
             return Ok(());
         }
         let reply = &mut items.next();

@@ -26,7 +26,7 @@ const COMMANDS: &[Spec] = &[Spec::data(
         "O(N*M), where N and M are the lengths of the strings",
         "Finds the longest common substring.",
     )
-    .with_difference("lengths whose product is at most 134217728"),
+    .with_difference("comparisons that need at most 16 MiB"),
 )];
 
 const BOTH: &str = "ERR If you want both the length and indexes, please just use IDX.";

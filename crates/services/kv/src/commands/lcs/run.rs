@@ -1,6 +1,6 @@
 //! LCS: execution on every node.
 
-use super::table::Table;
+use super::table::{Size, Table};
 use crate::{
     commands::{
         state::{Items, ReadContext, TOO_LARGE},
@@ -13,15 +13,18 @@ use crate::{
     store::{Bytes, Store, collection::Kind},
 };
 
-/// Highest product of the lengths. Redis has the same limit with its usual settings.
-const PAIRS_MAX: u64 = 1 << 27;
-/// Number of pairs that are compared in the time of a visit, and of bytes that are looked at.
-const PAIRS_PER_VISIT: u64 = 512;
+/// Maximum memory for the comparison. Part of the replicated format: never changes.
+const BYTES_MAX: u64 = 16 << 20;
+/// Number of words that are computed in the time of a visit.
+const WORDS_PER_VISIT: u64 = 16;
+/// Number of bytes in which one is looked for in the time of a visit.
+const SEARCHED_PER_VISIT: u64 = 128;
+/// Number of bytes that are looked at in the time of a visit.
 const BYTES_PER_VISIT: u64 = 16;
 
 const NOT_STRINGS: &str = "ERR The specified keys must contain string values";
-const TOO_LONG: &str = "TOOBIG not executed: LCS compares strings whose lengths, multiplied, are at \
-    most 134217728; use shorter ones";
+const TOO_LONG: &str = "TOOBIG not executed: LCS compares strings in at most 16 MiB of memory, one \
+    bit for each pair of bytes; use shorter strings";
 
 /// Part of the answer that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +70,17 @@ pub(super) fn lcs(
         return Ok(());
     };
     let (one, other) = (one.as_deref().unwrap_or_default(), other.as_deref().unwrap_or_default());
-    let pairs = (one.len() as u64).saturating_mul(other.len() as u64);
-    if pairs > PAIRS_MAX {
+    let meter = state.store.meter();
+    if !meter.spend((one.len() + other.len()) as u64 / BYTES_PER_VISIT) {
+        return Ok(());
+    }
+    let size = Size::of(one, other);
+    if size.bytes() > BYTES_MAX {
         reply.error(TOO_LONG);
         return Ok(());
     }
-    let bytes = (one.len() + other.len()) as u64;
-    if !state.store.meter().count_visits(pairs / PAIRS_PER_VISIT + bytes / BYTES_PER_VISIT) {
+    let searched = size.distinct.saturating_mul(other.len() as u64);
+    if !meter.spend(size.table / WORDS_PER_VISIT + searched / SEARCHED_PER_VISIT) {
         return Ok(());
     }
     answer(form, least, one, other, reply);

@@ -3,6 +3,30 @@
 
 const BITS: usize = 64;
 
+/// Number of words of 64 bits that a comparison needs.
+pub(super) struct Size {
+    /// Words of the table.
+    pub(super) table: u64,
+    /// Number of distinct bytes in the first string, each with the places in the other one.
+    pub(super) distinct: u64,
+    row: u64,
+}
+
+impl Size {
+    pub(super) fn of(one: &[u8], other: &[u8]) -> Self {
+        let mut occurs = [false; 256];
+        one.iter().for_each(|byte| occurs[usize::from(*byte)] = true);
+        let distinct = occurs.iter().filter(|occurs| **occurs).count() as u64;
+        let row = other.len().div_ceil(BITS) as u64;
+        Self { table: row.saturating_mul(one.len() as u64), distinct, row }
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        let places = self.row.saturating_mul(self.distinct);
+        self.table.saturating_add(places).saturating_mul(8)
+    }
+}
+
 /// Bit `j` of row `i` says that the subsequence of the first `i + 1` bytes of one string and the
 /// first `j + 1` of the other is longer than without the last byte of the other.
 pub(super) struct Table {

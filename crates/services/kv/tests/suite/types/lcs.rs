@@ -57,3 +57,21 @@ fn strings_of_a_bounded_size_are_compared() {
         assert!(reply.starts_with("-TOOBIG the script was stopped"), "{reply}");
     });
 }
+
+/// A row of the table has whole words, so a short string makes it sparse.
+#[test]
+fn comparisons_with_short_strings_are_bounded() {
+    on_both_stores(|node| {
+        node.world.level = LEVEL;
+        let client = node.connect();
+        node.say(client, "SET b b");
+        node.say(client, "SETRANGE a 4194303 b");
+        assert!(node.say(client, "LCS a b LEN").starts_with("-TOOBIG not executed: LCS compares"));
+        node.say(client, "DEL a");
+        node.say(client, "SETRANGE a 999999 b");
+        assert_eq!(node.say(client, "LCS a b LEN"), ":1|");
+        node.say(client, "MULTI");
+        (0..10).for_each(|_| drop(node.say(client, "LCS a b LEN")));
+        assert!(node.say(client, "EXEC").starts_with("-TOOBIG not executed: "));
+    });
+}
