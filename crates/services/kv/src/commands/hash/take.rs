@@ -1,5 +1,7 @@
 //! HGETDEL: execution on every node.
 
+use std::collections::BTreeSet;
+
 use crate::{
     commands::{
         events::class,
@@ -19,31 +21,25 @@ pub(super) fn take(
 ) -> Result<(), Fault> {
     let (key, fields) = (from.key()?, from.fields(0, 1)?);
     from.end()?;
-    let Ok(mut hash) = Change::find(state, key, Kind::Hash, reply) else {
+    let Ok(hash) = Change::find(state, key, Kind::Hash, reply) else {
         return Ok(());
     };
     // No removal is undone, so the size of the reply is checked first.
-    let mut all = Items::default();
+    let (mut items, mut taken) = (Items::default(), BTreeSet::new());
     for field in fields {
-        let value =
-            hash.as_ref().and_then(|hash| Some(hash.view().row(&placed(b"", field))?.to_vec()));
-        all.next().optional(value.as_deref());
-        if all.exceed_reply_limit() {
+        let value = hash.as_ref().and_then(|hash| hash.view().row(&placed(b"", field)));
+        // A field that is named twice is gone the second time.
+        let value = value.filter(|_| taken.insert(field));
+        items.next().optional(value.as_deref());
+        if items.are_too_many() {
             reply.error(TOO_LARGE);
             return Ok(());
         }
     }
-    let (mut items, mut removed) = (Items::default(), false);
-    for field in fields {
-        // A field that is named twice is gone the second time.
-        let name = placed(b"", field);
-        let value = hash.as_ref().and_then(|hash| Some(hash.view().row(&name)?.to_vec()));
-        items.next().optional(value.as_deref());
-        if let Some(hash) = &mut hash {
-            removed |= hash.remove(&name);
+    if let Some(mut hash) = hash.filter(|_| !taken.is_empty()) {
+        for field in taken {
+            hash.remove(&placed(b"", field));
         }
-    }
-    if let Some(mut hash) = hash.filter(|_| removed) {
         hash.event(class::HASH, "hdel");
         hash.close();
     }

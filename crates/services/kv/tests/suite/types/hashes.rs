@@ -287,3 +287,18 @@ fn fields_that_no_reply_can_hold_stay() {
     assert!(node.say(client, "HGETDEL h FIELDS 2 a b").starts_with("*2|$7340032|v"));
     assert_eq!(node.say(client, "HLEN h"), ":3|");
 }
+
+/// A value counts once towards the size of the reply.
+#[test]
+fn fields_named_twice_are_taken_once() {
+    let mut node = Node::memory();
+    node.world.level = Level(10);
+    let client = node.connect();
+    let value = "v".repeat(6 << 20);
+    for field in ["a", "b", "c"] {
+        assert_eq!(node.ask(client, &["HSET", "h", field, &value]), ":1|");
+    }
+    let reply = node.say(client, "HGETDEL h FIELDS 6 a b c a b c");
+    assert!(reply.starts_with("*6|$6291456|") && reply.ends_with("|$-1|$-1|$-1|"), "{reply:.100}");
+    assert_eq!(node.say(client, "EXISTS h"), ":0|");
+}
