@@ -31,7 +31,7 @@ pub(super) fn take(
         // A field that is named twice is gone the second time.
         let value = value.filter(|_| taken.insert(field));
         items.next().optional(value.as_deref());
-        if items.are_too_many() {
+        if items.exceed_reply_limit() {
             reply.error(TOO_LARGE);
             return Ok(());
         }

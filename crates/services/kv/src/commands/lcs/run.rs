@@ -71,7 +71,7 @@ pub(super) fn lcs(
     };
     let (one, other) = (one.as_deref().unwrap_or_default(), other.as_deref().unwrap_or_default());
     let meter = state.store.meter();
-    if !meter.spend((one.len() + other.len()) as u64 / BYTES_PER_VISIT) {
+    if !meter.count_visits((one.len() + other.len()) as u64 / BYTES_PER_VISIT) {
         return Ok(());
     }
     let size = Size::of(one, other);
@@ -80,7 +80,7 @@ pub(super) fn lcs(
         return Ok(());
     }
     let searched = size.distinct.saturating_mul(other.len() as u64);
-    if !meter.spend(size.table / WORDS_PER_VISIT + searched / SEARCHED_PER_VISIT) {
+    if !meter.count_visits(size.table / WORDS_PER_VISIT + searched / SEARCHED_PER_VISIT) {
         return Ok(());
     }
     answer(form, least, one, other, reply);
