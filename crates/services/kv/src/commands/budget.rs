@@ -14,6 +14,8 @@ pub const COPIED_BYTES_MAX: usize = 256 << 20;
 pub const VISITS_MAX: u64 = 1 << 20;
 /// Cost of changing a row, in visits.
 pub(super) const CHANGED_ROW: u64 = 4;
+/// Cost in visits of finding a key or an element by name.
+pub(super) const VISITS_PER_FOUND: u64 = 2;
 
 /// Maximum number of visits per batch. A heavy command gets a batch to itself, unless its data has
 /// grown since it was admitted. Part of the replicated format: never changes.

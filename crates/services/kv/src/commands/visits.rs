@@ -8,7 +8,7 @@ use quorate_replica::service::Weight;
 
 pub use super::budget::VISITS_MAX;
 use super::{
-    budget::CHANGED_ROW,
+    budget::{CHANGED_ROW, VISITS_PER_FOUND},
     execute, geo, hll, list,
     operations::each_operation,
     state::{ReadContext, WriteContext},
@@ -27,8 +27,6 @@ use crate::{
 
 /// Number of visits from which on a command has a batch to itself.
 const HEAVY: u64 = VISITS_MAX / 16;
-/// Cost of finding a key or an element by name.
-pub(super) const VISITS_PER_FOUND: u64 = 2;
 /// Maximum number of elements examined per draw, unless the draw walks over the whole collection.
 const VISITS_PER_DRAW: u64 = 64;
 

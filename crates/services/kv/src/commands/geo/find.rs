@@ -10,10 +10,9 @@ use super::{
 };
 use crate::{
     commands::{
-        budget::COPIED_BYTES_MAX,
+        budget::{COPIED_BYTES_MAX, VISITS_PER_FOUND},
         state::{Items, ReadContext, TOO_LARGE, WriteContext},
         view::{View, view},
-        visits::VISITS_PER_FOUND,
         zset::{self, members::Member},
     },
     encode::{Decoder, Fault},
