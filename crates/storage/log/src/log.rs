@@ -348,8 +348,8 @@ impl<D: Disk> Log<D> {
         self.index.start()
     }
 
-    /// Returns the disk's error if the base could not be replaced, until a retry succeeds. Until
-    /// then the log retains everything.
+    /// Returns the error of the last attempt to replace the base, or `None` once a retry has
+    /// succeeded. Meanwhile the log retains everything.
     pub fn rebase_failure(&self) -> Option<&DiskError> {
         self.rebase.failure()
     }

@@ -33,7 +33,8 @@ impl Mvcc {
         mvcc
     }
 
-    /// Reads the state again after a load.
+    /// Replaces the cached state with what the store contains. Fails if the stored state is
+    /// malformed.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
         self.deadline_bounds = LeaseDeadlineBounds::default();

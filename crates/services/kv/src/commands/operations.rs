@@ -41,7 +41,8 @@ pub fn may_add_data(command: &[u8]) -> bool {
     grows
 }
 
-/// Returns whether a command is or contains an operation that feature level 10 brought.
+/// Returns whether a command needs feature level 10: it is or contains an operation introduced at
+/// that level, or an older one that names the stream type.
 pub(crate) fn is_of_level_10(command: &[u8]) -> bool {
     let mut found = false;
     each_operation(command, |op, from| {

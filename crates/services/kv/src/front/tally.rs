@@ -55,8 +55,9 @@ struct CommandCounts {
     failed: u64,
     /// Total time in milliseconds from arrival to reply.
     took_ms: u64,
-    /// Number of reads that found something, and of those that found nothing.
+    /// Number of reads that found something.
     hits: u64,
+    /// Number of reads that found nothing.
     misses: u64,
 }
 

@@ -21,7 +21,7 @@ use crate::{
 /// and the time to block.
 const RESOLVE_AT: usize = 1 + 8;
 
-/// Kinds of ids.
+/// Tag byte before each id of an encoded XREAD.
 mod kind {
     pub(super) const ID: u8 = 0;
     /// `$`, the last id of the stream.
