@@ -33,7 +33,7 @@ const NODES: u32 = 3;
 struct Wish {
     rounds: u64,
     seed: Option<u64>,
-    only: Option<Step>,
+    only_fault: Option<Step>,
     /// Restricts [`Part::Planes`] to clusters of this plane.
     plane: Option<&'static str>,
     /// Restricts [`Part::Devices`] and [`Part::Frames`] to clusters with this kind of device.
@@ -117,7 +117,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         }
         Some(Part::Devices) => {
             rounds(network, wish, &Setting::OF_DEVICES)?;
-            match wish.only.is_none() && wish.device.is_none() {
+            match wish.only_fault.is_none() && wish.device.is_none() {
                 true => by_frames(network, Wish { rounds: 1, ..wish }),
                 false => Ok(()),
             }
@@ -125,7 +125,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Some(Part::Frames) => by_frames(network, wish),
         None => {
             rounds(network, wish, &Setting::ALL)?;
-            if wish.only.is_none() {
+            if wish.only_fault.is_none() {
                 snapshots::run()?;
                 replace::run()?;
                 queues::run(queues::SHORT, wish.seed)?;
@@ -158,7 +158,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
             _ => 3,
         },
         seed: None,
-        only: None,
+        only_fault: None,
         plane: None,
         device: None,
         part,
@@ -177,7 +177,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
             ("--only", [step, more @ ..])
                 if matches!(part, None | Some(Part::Planes | Part::Devices)) =>
             {
-                wish.only = Some(step.parse()?);
+                wish.only_fault = Some(step.parse()?);
                 more
             }
             ("--plane", [name, more @ ..]) if part == Some(Part::Planes) => {
@@ -237,8 +237,8 @@ fn rounds(network: Option<&Network>, wish: Wish, settings: &[Setting]) -> Result
         // Clusters of one class share a plan, so that the next cluster of the round does not repeat
         // a fault.
         let mut plans = [true, false]
-            .map(|durable| Plan::new(durable, network.is_some(), seed).only(wish.only));
-        let kills = wish.only.is_some_and(|step| !step.spares_memory());
+            .map(|durable| Plan::new(durable, network.is_some(), seed).only(wish.only_fault));
+        let kills = wish.only_fault.is_some_and(|step| !step.spares_memory());
         for setting in settings.iter().copied() {
             let other = wish.plane.is_some_and(|plane| plane != setting.plane)
                 || wish.device.is_some_and(|device| device != setting.device);
@@ -277,14 +277,20 @@ mod tests {
 
     #[test]
     fn arguments_are_parsed() {
-        let all =
-            |rounds, seed| Wish { rounds, seed, only: None, plane: None, device: None, part: None };
+        let all = |rounds, seed| Wish {
+            rounds,
+            seed,
+            only_fault: None,
+            plane: None,
+            device: None,
+            part: None,
+        };
         assert_eq!(parse(&[]).unwrap(), all(3, None));
         assert_eq!(parse(&["1"]).unwrap(), all(1, None));
         assert_eq!(parse(&["2", "--seed", "7"]).unwrap(), all(2, Some(7)));
         assert_eq!(parse(&["--seed", "7"]).unwrap(), all(3, Some(7)));
         let only = parse(&["--only", "OneLink+KillAll", "5"]).unwrap();
-        assert_eq!((only.rounds, only.only.is_some()), (5, true));
+        assert_eq!((only.rounds, only.only_fault.is_some()), (5, true));
         let part = |name| parse(&[name]).unwrap().part;
         assert_eq!(part("failover"), Some(Part::Failover));
         assert_eq!(part("snapshots"), Some(Part::Snapshots));
@@ -311,7 +317,7 @@ mod tests {
         assert!(parse(&["frames", "--device", "udp"]).is_err());
         assert!(parse(&["--device", "packet"]).is_err());
         let chain = parse(&["planes", "--plane", "chain", "--only", "DownLeader"]).unwrap();
-        assert_eq!((chain.plane, chain.only.is_some()), (Some("chain"), true));
+        assert_eq!((chain.plane, chain.only_fault.is_some()), (Some("chain"), true));
         assert!(parse(&["planes", "--plane", "x"]).is_err());
         assert!(parse(&["--plane", "chain"]).is_err());
         assert!(parse(&["streams", "--only", "KillAll"]).is_err());

@@ -12,7 +12,7 @@ pub struct ReadProgress {
 
 /// A source that wraps another one and reports progress after each read.
 pub(crate) struct ProgressSource<'a, S> {
-    source: &'a mut S,
+    inner: &'a mut S,
     /// First segment to be read.
     first: Segment,
     reading: ReadProgress,
@@ -21,28 +21,28 @@ pub(crate) struct ProgressSource<'a, S> {
 
 impl<'a, S: Source> ProgressSource<'a, S> {
     pub(crate) fn new(
-        source: &'a mut S,
+        inner: &'a mut S,
         first: Segment,
         tell: &'a mut dyn FnMut(ReadProgress),
     ) -> Self {
-        Self { source, first, reading: ReadProgress::default(), report: tell }
+        Self { inner, first, reading: ReadProgress::default(), report: tell }
     }
 }
 
 impl<S: Source> Source for ProgressSource<'_, S> {
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
-        let files = self.source.files(family)?;
+        let files = self.inner.files(family)?;
         let read = |info: &&FileInfo| info.file.number >= self.first.0;
         self.reading.total = files.iter().filter(read).map(|file| file.bytes).sum();
         Ok(files)
     }
 
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
-        self.source.made(family)
+        self.inner.made(family)
     }
 
     fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
-        self.source.kept(name)
+        self.inner.kept(name)
     }
 
     fn read_now(
@@ -51,7 +51,7 @@ impl<S: Source> Source for ProgressSource<'_, S> {
         buffer: &mut Buffer,
         bytes: usize,
     ) -> Result<(), DiskError> {
-        let result = self.source.read_now(at, buffer, bytes);
+        let result = self.inner.read_now(at, buffer, bytes);
         // The beginning of each segment is read twice, and damaged parts more often, so progress is
         // capped at the total.
         let read = self.reading.read.saturating_add(bytes as u64);

@@ -70,7 +70,7 @@ pub(super) struct Now<'a> {
     /// Leader in the highest ballot that any node reports.
     pub(super) leader: Option<u32>,
     /// Status of the leader, if it is fresh.
-    pub(super) leading: Option<&'a NodeView>,
+    pub(super) leader_status: Option<&'a NodeView>,
     /// Status of the node with the most reliable view of the cluster.
     pub(super) teller: Option<&'a NodeView>,
     pub(super) members: &'a [MemberView],
@@ -176,7 +176,7 @@ impl Cluster {
             at,
             nodes: nodes.into_values().collect(),
             leader,
-            leading,
+            leader_status: leading,
             teller,
             members,
             tuning: tuning.filter(|(node, _)| Some(*node) == leader).map(|(_, view)| &**view),
@@ -214,7 +214,7 @@ impl<'a> Now<'a> {
 
     /// Returns a node's lag in slots, as reported by its leader.
     pub(super) fn lag(&self, id: u32) -> Option<u64> {
-        let mut members = self.leading?.members.iter();
+        let mut members = self.leader_status?.members.iter();
         members.find(|member| member.node == id)?.lag
     }
 
@@ -267,7 +267,7 @@ mod tests {
         });
         let now = cluster.read(at);
         assert_eq!(now.leader, Some(2));
-        assert_eq!(now.leading.map(|view| view.node), Some(2));
+        assert_eq!(now.leader_status.map(|view| view.node), Some(2));
         // The previous leader's choice is no longer in use.
         assert!(now.tuning.is_none());
     }

@@ -64,7 +64,7 @@ pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
         if Some(member.node) == now.leader {
             return true;
         }
-        match now.leading {
+        match now.leader_status {
             Some(_) => member.connected && !node.is_some_and(|node| node.is_starting),
             None => fresh.is_some(),
         }

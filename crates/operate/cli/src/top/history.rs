@@ -145,7 +145,7 @@ impl History {
         }
         (self.before, self.rates) = (next, rates);
         let last = self.samples.back().copied();
-        let carried = match (now.leader, now.leading) {
+        let carried = match (now.leader, now.leader_status) {
             (None, _) => is_known.then_some(0.0),
             (Some(_), None) => None,
             (Some(_), Some(_)) => last.and_then(|last| last.commands),
@@ -226,7 +226,7 @@ struct Since {
 
 impl Counters {
     fn of(view: &NodeView, now: &Now<'_>, at: Instant) -> Self {
-        let leading = now.leading.filter(|leading| leading.node != view.node);
+        let leading = now.leader_status.filter(|leading| leading.node != view.node);
         let sent = leading.and_then(|leading| {
             let mut members = leading.members.iter();
             let member = members.find(|member| member.node == view.node)?;

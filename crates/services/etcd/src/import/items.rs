@@ -93,7 +93,7 @@ impl<'c> Items<'c> {
             };
             let lease = self.contents.lease_after(index).cast_unsigned();
             // A lease that no longer exists is only a number in the record.
-            if lease != 0 && self.is_lease(lease) {
+            if lease != 0 && self.has_lease(lease) {
                 self.attached.push((lease, index));
             }
         }
@@ -101,7 +101,7 @@ impl<'c> Items<'c> {
         self.attached.sort_by_key(|(lease, _)| *lease);
     }
 
-    fn is_lease(&self, id: u64) -> bool {
+    fn has_lease(&self, id: u64) -> bool {
         let leases = self.contents.leases();
         let found = leases.binary_search_by_key(&id, |(id, _)| id.cast_unsigned());
         found.is_ok()

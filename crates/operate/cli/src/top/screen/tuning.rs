@@ -37,7 +37,7 @@ pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
             }
         }
     }
-    let leading = now.leading;
+    let leading = now.leader_status;
     let ring = leading.map_or(&[][..], |view| &view.ring);
     let ring: Vec<_> = ring.iter().map(u32::to_string).collect();
     let choices = leading.map_or(&[][..], |view| &view.choices);
