@@ -15,7 +15,7 @@ pub(crate) struct Wanted<'c> {
 #[cfg(feature = "etcd")]
 pub(crate) use with::{ItemValidator, item_revision, open, raise_revision, run};
 #[cfg(not(feature = "etcd"))]
-pub(crate) use without::{Items, open, raised, refused, revision_of, run};
+pub(crate) use without::{ItemValidator, item_revision, open, raise_revision, refused, run};
 
 #[cfg(feature = "etcd")]
 mod with {
@@ -131,20 +131,20 @@ mod without {
         Err(refused())
     }
 
-    pub(crate) fn revision_of(_: &[u8]) -> Option<i64> {
+    pub(crate) fn item_revision(_: &[u8]) -> Option<i64> {
         None
     }
 
-    pub(crate) fn raised(_: &[u8], _: u64) -> Option<Vec<u8>> {
+    pub(crate) fn raise_revision(_: &[u8], _: u64) -> Option<Vec<u8>> {
         None
     }
 
     /// A placeholder that refuses snapshot items, because this binary cannot validate them.
     #[derive(Default)]
-    pub(crate) struct Items;
+    pub(crate) struct ItemValidator;
 
     impl ItemValidator {
-        pub(crate) fn take(&mut self, _: &[u8]) -> Result<(), LoadError> {
+        pub(crate) fn validate_item(&mut self, _: &[u8]) -> Result<(), LoadError> {
             Err(LoadError::Unsupported)
         }
 

@@ -148,7 +148,11 @@ mod without {
         Written { writer, ..Written::default() }
     }
 
-    pub(in crate::demo) fn missing(_: &String, _: &[Written], _: bool) -> Result<Lost, Problem> {
+    pub(in crate::demo) fn missing(
+        _: &String,
+        _: &[Written],
+        _: bool,
+    ) -> Result<LostWrites, Problem> {
         Err(refused())
     }
 
