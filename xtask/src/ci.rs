@@ -16,6 +16,8 @@ const STEPS: &[Step] = &[
     &["test", "--no-fail-fast"],
     &["xtask", "users"],
     &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
+    // The program without etcd, which is another half of its code.
+    &["check", "--package", "quorate-cli", "--no-default-features", "--quiet"],
     &["run", "--bin", "quorate", "--", "demo", "--seconds", "6"],
     &["xtask", "clients"],
     &["xtask", "cluster", "short"],
