@@ -15,7 +15,7 @@ use std::{env, process::ExitCode};
 use clap::Parser as _;
 use quorate_bench::environment;
 use quorate_cli::{
-    output::{Exit, Output, Problem, is_on, print, table},
+    output::{Exit, Output, Problem, is_switched_on, print, table},
     signals,
 };
 use quorate_tools::{die_with_parent, measure};
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         None => run_experiment(&cli.paper),
     };
     signals::yield_to_interrupt();
-    let output = Output { json: cli.paper.files.json.as_deref().is_some_and(is_on) };
+    let output = Output { json: cli.paper.files.json.as_deref().is_some_and(is_switched_on) };
     outcome.unwrap_or_else(|problem| output.problem(&problem)).into()
 }
 
