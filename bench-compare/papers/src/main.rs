@@ -1,5 +1,5 @@
-//! `cargo xtask papers`: repeats published experiments with Quorate, and shows the published figures
-//! next to ours.
+//! `cargo xtask papers`: repeats published experiments with Quorate, and shows the published
+//! figures next to ours.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -58,7 +58,7 @@ struct Report {
     file: String,
     version: u32,
     bytes: u64,
-    /// Whether the file has a checksum. A wrong one is an error.
+    /// True if the file has a checksum, which was compared. A wrong one is an error.
     checksum: bool,
     #[serde(flatten)]
     found: Surveyed,

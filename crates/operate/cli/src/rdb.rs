@@ -2,8 +2,8 @@
 //! version 9. Nothing here knows nodes or commands.
 //!
 //! The crates that read these formats stop at old versions, or wrap a library in C. The bytes are
-//! untrusted: every length is checked against what is left before it is used, and memory grows only with bytes that
-//! have arrived.
+//! untrusted: every length is checked against what is left before it is used, and memory grows only
+//! with bytes that have arrived.
 //!
 //! Reading order: [`types`], [`read`], `values`, `stream`, `packed` (the compact encodings),
 //! `input` (bytes, lengths, checksum), [`write`].

@@ -168,7 +168,8 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
             },
         );
     }
-    // A build whose scripts would differ from those of other nodes ends here, not at the first script.
+    // A build whose scripts would differ from those of other nodes ends here, not at the first
+    // script.
     quorate_kv::scripts::prepare();
     let files = node.opens_store();
     let service = Service::new(open_store(node.identity.home().path(), store, files)?);

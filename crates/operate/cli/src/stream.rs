@@ -41,8 +41,8 @@ pub(crate) enum StreamCommand {
     /// Write the durable bytes of a stream to standard output
     ///
     /// Stops at the current end of the stream; with --follow, when the stream is closed. A --from
-    /// below the first byte that is left or beyond the end is an error. With a single address, only that node is
-    /// read.
+    /// below the first byte that is left or beyond the end is an error. With a single address, only
+    /// that node is read.
     Cat(cat::CatArgs),
     /// List the streams
     #[command(visible_alias = "list")]

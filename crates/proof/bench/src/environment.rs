@@ -20,8 +20,8 @@ impl fmt::Display for Commit {
 }
 
 /// Sets the version of this program and the commit that it was built from. Must be called once,
-/// before an [`Environment`] is created. They are recorded at build time because the source tree may
-/// have changed since.
+/// before an [`Environment`] is created. They are recorded at build time because the source tree
+/// may have changed since.
 pub fn built_from(version: &'static str, commit: Option<&str>) {
     let _ = BUILT_FROM.set((version, Commit(commit.map(str::to_owned))));
 }

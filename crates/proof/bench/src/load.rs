@@ -180,8 +180,8 @@ impl Load {
         self.samples.latest = self.samples.latest.max(lateness);
     }
 
-    /// Returns the time at which the result of [`Load::take_due_command`] or [`Load::is_over`] may change
-    /// without a reply.
+    /// Returns the time at which the result of [`Load::take_due_command`] or [`Load::is_over`] may
+    /// change without a reply.
     pub fn next_wakeup(&self) -> Nanos {
         let ends = self.start.saturating_add(self.plan.sending());
         let patience = ends.saturating_add(self.plan.reply_timeout);

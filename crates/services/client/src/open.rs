@@ -112,8 +112,8 @@ impl Open {
         self.queued.is_some() && is_forbidden
     }
 
-    /// Returns the reply that decides the outcome: the error of a queued command, if the transaction
-    /// was discarded because of it.
+    /// Returns the reply that decides the outcome: the error of a queued command, if the
+    /// transaction was discarded because of it.
     pub(crate) fn deciding(&mut self, reply: Reply) -> Reply {
         match (&reply, self.refusal.take()) {
             (Reply::Error(text), Some(refusal)) if text.starts_with("EXECABORT") => {

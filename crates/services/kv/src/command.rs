@@ -303,7 +303,8 @@ impl Spec {
 pub const READS: &[&str] = &["readonly", "fast"];
 /// Flags of a read-only command that may block its client, and whose keys are not at fixed places.
 pub const READS_BLOCKING: &[&str] = &["readonly", "blocking", "movablekeys"];
-/// Flags of commands that write but add no data, so that they are accepted on a full disk ([room-2]).
+/// Flags of commands that write but add no data, so that they are accepted on a full disk
+/// ([room-2]).
 pub const REMOVES: &[&str] = &["write"];
 /// Flags of all other commands that write.
 pub const WRITES: &[&str] = &["write", "denyoom"];

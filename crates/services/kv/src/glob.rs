@@ -59,8 +59,8 @@ fn all_include(elements: &[Element], text: &[u8]) -> bool {
 struct Segment {
     elements: Vec<Element>,
     words_per_mask: usize,
-    /// For each byte value, masks of the elements that match it, `words_per_mask` words each. Empty if the
-    /// segment is short.
+    /// For each byte value, masks of the elements that match it, `words_per_mask` words each. Empty
+    /// if the segment is short.
     byte_masks: Vec<u64>,
 }
 

@@ -12,8 +12,8 @@ pub fn rtt_us(socket: impl AsFd) -> Option<u64> {
     // SAFETY: the structure consists of numbers, so zeros are valid.
     let mut info: tcp_info = unsafe { zeroed() };
     let mut length = socklen_t::try_from(size_of::<tcp_info>()).ok()?;
-    // SAFETY: the kernel writes at most `length` bytes at `info`, and their number at `length`; both
-    // outlive the call.
+    // SAFETY: the kernel writes at most `length` bytes at `info`, and their number at `length`;
+    // both outlive the call.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

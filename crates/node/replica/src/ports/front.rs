@@ -251,8 +251,9 @@ pub trait Front {
     /// Returns the next connection that has gained output or must be closed since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// Returns the next output of this connection; empty if there is none. Until [`Front::record_sent`] is
-    /// called, further calls return the same bytes, possibly followed by more.
+    /// Returns the next output of this connection; empty if there is none. Until
+    /// [`Front::record_sent`] is called, further calls return the same bytes, possibly followed by
+    /// more.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
     /// Records that the first `count` bytes of the output have been sent.

@@ -53,7 +53,8 @@ pub trait StreamRequests {
     /// number that each may always have.
     fn shared_available_bytes(&self) -> usize;
 
-    /// Adds bytes to the piece, at most [`StreamRequests::available_bytes`]. Returns the number accepted.
+    /// Adds bytes to the piece, at most [`StreamRequests::available_bytes`]. Returns the number
+    /// accepted.
     fn put_bytes(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 
     /// Like [`StreamRequests::put_bytes`], but calls `read` at most once, which writes at most
@@ -105,8 +106,8 @@ pub trait StreamRequests {
         bytes_max: usize,
     ) -> Result<(), Failure>;
 
-    /// Requests [`StreamEvent::UpToDate`] as soon as the stream has bytes at `position`, or certainly
-    /// never will.
+    /// Requests [`StreamEvent::UpToDate`] as soon as the stream has bytes at `position`, or
+    /// certainly never will.
     fn wait_for_bytes(&mut self, tag: StreamTag, name: &Name, position: u64)
     -> Result<(), Failure>;
 

@@ -53,8 +53,8 @@ pub(crate) struct Shared {
     killed_us: AtomicU64,
     /// Time at which the leader was certainly dead, in microseconds since the start. 0 until then.
     leader_dead_us: AtomicU64,
-    /// Time of the first acknowledgement of a command sent after `leader_dead_us`, in microseconds since
-    /// the start.
+    /// Time of the first acknowledgement of a command sent after `leader_dead_us`, in microseconds
+    /// since the start.
     first_us: AtomicU64,
 }
 

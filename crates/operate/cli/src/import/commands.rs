@@ -10,8 +10,8 @@ const ARGUMENT_BYTES: usize = 16;
 /// Bytes of the commands of an element next to its own words.
 const COMMAND_BYTES: usize = 256;
 
-/// Visits that the claims of one transaction take at most: half of what a transaction may take, since
-/// the cluster's bytes of a stream are estimated.
+/// Visits that the claims of one transaction take at most: half of what a transaction may take,
+/// since the cluster's bytes of a stream are estimated.
 const CLAIM_VISITS_MAX: u64 = 1 << 19;
 /// Visits of claiming one entry.
 const CLAIMED_VISITS: u64 = 34;

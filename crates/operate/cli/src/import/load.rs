@@ -37,8 +37,8 @@ use crate::{
 const BATCH_BYTES: usize = 64 << 10;
 /// Maximum number of commands in a transaction.
 const BATCH_COMMANDS: usize = 1024;
-/// Size of the elements of a key beyond which it is written in chunks, if the cluster takes as much.
-/// Commands of this size stay far below the maximum number of arguments.
+/// Size of the elements of a key beyond which it is written in chunks, if the cluster takes as
+/// much. Commands of this size stay far below the maximum number of arguments.
 const CHUNK_BYTES: usize = 128 << 10;
 /// Maximum number of transactions in flight. A node reads no more than 1 MiB from a connection.
 const IN_FLIGHT_MAX: usize = 16;

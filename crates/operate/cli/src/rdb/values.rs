@@ -9,7 +9,7 @@ use super::{
     types::{Element, Kind, Malformed, ReadError, Visitor},
 };
 
-/// How a value is encoded.
+/// Encoding of a value, named by its type byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     Value,

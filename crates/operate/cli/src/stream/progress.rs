@@ -26,7 +26,8 @@ struct Sample {
     bytes_per_second: u64,
 }
 
-/// Starts reporting. `end` is the position after the last byte of the input, if its length is known.
+/// Starts reporting. `end` is the position after the last byte of the input, if its length is
+/// known.
 pub(super) fn start(watch: Watch, end: Option<u64>) -> io::Result<Reporter> {
     let first = watch.progress().durable;
     let mut seen = VecDeque::from([(Instant::now(), first)]);

@@ -443,8 +443,8 @@ fn a_reply_too_many_is_noticed() {
     assert_eq!(client.ask(&[b"GET", b"y"]), Ok(Reply::Integer(2)));
 }
 
-/// A transaction is repeated under its number, as a whole, and the error of a queued command decides
-/// whether it can be.
+/// A transaction is repeated under its number, as a whole, and the error of a queued command
+/// decides whether it can be.
 #[test]
 fn a_transaction_is_executed_once() {
     let pair = || {

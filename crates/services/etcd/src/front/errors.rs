@@ -68,7 +68,8 @@ pub(super) fn memory_exceeded() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
 
-/// Returns whether the error is [`memory_exceeded`]: nothing was executed, and the client may retry.
+/// Returns whether the error is [`memory_exceeded`]: nothing was executed, and the client may
+/// retry.
 pub(super) fn is_memory_exceeded(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message() == memory_exceeded().message()
 }

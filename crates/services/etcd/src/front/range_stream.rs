@@ -1,9 +1,9 @@
 //! Streamed ranges: the pages of a range are sent as they are read, so that a node holds a few of
 //! them at a time, however large the range is.
 //!
-//! All pages show the revision of the first one. As in etcd, the last response alone has the header,
-//! the count and `more`, and the responses merged are the response to the same Range. If the
-//! revision is compacted meanwhile, the stream ends with an error, and the client starts again.
+//! All pages show the revision of the first one. As in etcd, the last response alone has the
+//! header, the count and `more`, and the responses merged are the response to the same Range. If
+//! the revision is compacted meanwhile, the stream ends with an error, and the client starts again.
 
 use std::{sync::Arc, time::Duration};
 

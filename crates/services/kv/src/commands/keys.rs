@@ -486,7 +486,8 @@ impl KeyType {
     }
 }
 
-/// Returns the type that an encoded SCAN selects, if its number is that of one with a feature level.
+/// Returns the type that an encoded SCAN selects, if its number is that of one with a feature
+/// level.
 pub(super) fn scanned(wanted: u8) -> Option<Kind> {
     (wanted == KeyType::Streams as u8).then_some(Kind::Stream)
 }

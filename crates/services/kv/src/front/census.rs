@@ -1,11 +1,11 @@
 //! Subscriptions of the other nodes' clients, so that the replies of PUBLISH and PUBSUB count those
 //! of the whole cluster.
 //!
-//! A node announces through the log how many of its clients subscribe to each name: at once, then at
-//! most every 100 ms, and only what has changed. An announcement changes no data: each node passes it
-//! to its front, like a message. When a node loses the connection to another one, it forgets that
-//! one's counts, and when it gets one back, it announces all of its own. A node that may have missed
-//! announcements, as after loading a snapshot, asks for them.
+//! A node announces through the log how many of its clients subscribe to each name: at once, then
+//! at most every 100 ms, and only what has changed. An announcement changes no data: each node
+//! passes it to its front, like a message. When a node loses the connection to another one, it
+//! forgets that one's counts, and when it gets one back, it announces all of its own. A node that
+//! may have missed announcements, as after loading a snapshot, asks for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,8 +193,8 @@ impl Census {
         is_due
     }
 
-    /// Sets the connected nodes. Returns whether one of them was not connected before, so that it may
-    /// lack announcements.
+    /// Sets the connected nodes. Returns whether one of them was not connected before, so that it
+    /// may lack announcements.
     pub(super) fn set_connected(&mut self, nodes: BTreeSet<u32>) -> bool {
         self.by_node.retain(|node, _| nodes.contains(node));
         let is_new = !nodes.is_subset(&self.connected_nodes);

@@ -98,8 +98,8 @@ impl Shared {
         asked
     }
 
-    /// Answers an XREAD from this node's state, which is not older than at its first attempt. Returns
-    /// the reply if there are entries, or an error.
+    /// Answers an XREAD from this node's state, which is not older than at its first attempt.
+    /// Returns the reply if there are entries, or an error.
     fn answer_from_local_state(
         &mut self,
         number: u64,
@@ -293,8 +293,8 @@ fn count_undelivered(key: &[u8], group: &[u8], requests: &mut dyn Requests) -> u
     count(key, group, &mut |query, reply| requests.query(query, reply))
 }
 
-/// Returns the number of entries that a group has not delivered, up to a limit. If that is an error,
-/// such as for a group that is gone, a client finds it out in the log.
+/// Returns the number of entries that a group has not delivered, up to a limit. If that is an
+/// error, such as for a group that is gone, a client finds it out in the log.
 fn count(key: &[u8], group: &[u8], ask: &mut RunQuery<'_>) -> u64 {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_undelivered(key, group, COUNTED_MAX, &mut Encoder(&mut query));

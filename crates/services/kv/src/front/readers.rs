@@ -1,7 +1,7 @@
 //! Clients of this node that wait for entries of streams (XREAD, XREADGROUP).
 //!
-//! A client waits at its node, not in the replicated queue ([decision 34]): an entry is not taken by
-//! being read, and the log decides between two consumers. A change of a stream that this node
+//! A client waits at its node, not in the replicated queue ([decision 34]): an entry is not taken
+//! by being read, and the log decides between two consumers. A change of a stream that this node
 //! executes makes its clients try again.
 //!
 //! [decision 34]: ../../../../../../docs/decisions/0034-streams-are-rows.md
@@ -326,8 +326,8 @@ impl Readers {
         }
     }
 
-    /// Returns the consumer of a group that has waited longest, unless those with attempts in flight
-    /// may take all of `entries` entries (`u64::MAX`: all may try), or are `most` already.
+    /// Returns the consumer of a group that has waited longest, unless those with attempts in
+    /// flight may take all of `entries` entries (`u64::MAX`: all may try), or are `most` already.
     pub(super) fn next_consumer(
         &self,
         key: &[u8],

@@ -32,7 +32,8 @@ use crate::{
     scripts::Scripts,
 };
 
-/// Error for a script or a stream in a group that still has nodes of an earlier release ([level-9]).
+/// Error for a script or a stream in a group that still has nodes of an earlier release
+/// ([level-9]).
 const NEEDS_LEVEL: &str = "need feature level 10, which the cluster reaches once all nodes are upgraded; see \
     `quorate member feature`";
 

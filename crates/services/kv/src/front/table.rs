@@ -198,8 +198,8 @@ fn target(sort: &Arguments<'_>) -> Option<usize> {
     target
 }
 
-/// Returns the argument index of the target key of GEORADIUS or GEORADIUSBYMEMBER, the last one after
-/// STORE or STOREDIST.
+/// Returns the argument index of the target key of GEORADIUS or GEORADIUSBYMEMBER, the last one
+/// after STORE or STOREDIST.
 fn geo_target(command: &Arguments<'_>) -> Option<usize> {
     let (mut at, mut target) = (5, None);
     while at + 1 < command.len() {

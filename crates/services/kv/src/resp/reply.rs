@@ -2,9 +2,9 @@
 //!
 //! The neutral form is RESP3 with three additions. `N` is a null array, which RESP2 distinguishes
 //! from null (the reply to an aborted EXEC). `P` is a list of pairs, which are arrays of two in
-//! RESP3 and flat in RESP2. `M` is a map that is an array of arrays of two in RESP2. `apply` returns
-//! this form, and sessions store it, so it is equal on every node. Frequent replies are the same in
-//! both versions and are merely copied.
+//! RESP3 and flat in RESP2. `M` is a map that is an array of arrays of two in RESP2. `apply`
+//! returns this form, and sessions store it, so it is equal on every node. Frequent replies are the
+//! same in both versions and are merely copied.
 
 use std::io::Write as _;
 

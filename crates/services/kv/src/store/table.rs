@@ -3,7 +3,8 @@
 //! A position is a hash, so its upper bits determine the home slot of an item. The table uses open
 //! addressing with linear probing, and runs are kept sorted. It is divided into shards by position,
 //! so that it grows a small part at a time. A client that chooses keys by their hashes could build
-//! runs of any length, so an item further than [`DISTANCE_MAX`] from its home slot is spilled to a tree.
+//! runs of any length, so an item further than [`DISTANCE_MAX`] from its home slot is spilled to a
+//! tree.
 
 mod record;
 
@@ -18,8 +19,8 @@ use super::{
 const SHARD_BITS: u32 = 10;
 /// Base-2 logarithm of the smallest non-zero number of home slots in a shard.
 const SHARD_BITS_MIN: u32 = 3;
-/// Maximum distance of an item from its home slot. At the load factor [`GROW_AT_LOAD`], fewer than one item
-/// in a million would be further away.
+/// Maximum distance of an item from its home slot. At the load factor [`GROW_AT_LOAD`], fewer than
+/// one item in a million would be further away.
 const DISTANCE_MAX: usize = 128;
 /// Number of slots by which a shard is extended at its end.
 const TAIL_SLOTS: usize = 4;

@@ -480,8 +480,8 @@ fn search(random: &mut Random, out: &mut Encoder<'_>) {
     out.count(random.below(4) as u64);
 }
 
-/// Writes the fields of an operation on places, HyperLogLogs or common subsequences. Returns `false`
-/// for any other operation.
+/// Writes the fields of an operation on places, HyperLogLogs or common subsequences. Returns
+/// `false` for any other operation.
 fn place_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> bool {
     let byte = |random: &mut Random, most: usize| random.below(most).to_le_bytes()[0];
     let member = |random: &mut Random| vec![b"abcde"[random.below(5)]; random.below(3)];

@@ -120,8 +120,8 @@ pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, P
 }
 
 impl Network {
-    /// Configures the switch for the bare programs. Multicast is limited to receivers, and queues get
-    /// the requested size.
+    /// Configures the switch for the bare programs. Multicast is limited to receivers, and queues
+    /// get the requested size.
     pub fn arrange(&self, asked: &BareSetting) -> Result<(), Problem> {
         let failed = |error| Problem::io("arrange the segment", &error);
         let Emulated::Lan(lan) = self.kind else {

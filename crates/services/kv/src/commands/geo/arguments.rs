@@ -150,7 +150,8 @@ impl<'a> Options<'a> {
         Ok(0)
     }
 
-    /// Reads an option that only GEOSEARCH and GEOSEARCHSTORE have, with its arguments from `at` on.
+    /// Reads an option that only GEOSEARCH and GEOSEARCHSTORE have, with its arguments from `at`
+    /// on.
     fn read_area(
         &mut self,
         word: &[u8],

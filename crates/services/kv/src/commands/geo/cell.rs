@@ -36,8 +36,8 @@ impl Place {
         }
     }
 
-    /// Returns the text of the place in the widespread alphabet of 32 letters. Its last letter has no
-    /// bits left and is 0.
+    /// Returns the text of the place in the widespread alphabet of 32 letters. Its last letter has
+    /// no bits left and is 0.
     pub(super) fn text(self) -> [u8; 11] {
         const LETTERS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         // Unlike scores, texts divide the whole earth.

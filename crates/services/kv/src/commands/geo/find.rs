@@ -178,7 +178,8 @@ pub(super) mod stored {
     pub(crate) const BY_SEARCH: u8 = 2;
 }
 
-/// Returns the number of members that a command of [`Op::GeoStore`](crate::op::Op::GeoStore) stores.
+/// Returns the number of members that a command of [`Op::GeoStore`](crate::op::Op::GeoStore)
+/// stores.
 pub(in crate::commands) fn to_store(
     from: &mut Decoder<'_>,
     store: &dyn Store,

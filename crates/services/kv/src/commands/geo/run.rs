@@ -12,7 +12,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// What a command asks about members.
+/// Tag byte for the reply about members: coordinates for GEOPOS, text for GEOHASH.
 pub(super) mod about {
     pub(crate) const PLACE: u8 = 0;
     pub(crate) const TEXT: u8 = 1;

@@ -1,5 +1,5 @@
-//! Registers of a HyperLogLog, read from and written to Redis' format: a header of 16 bytes (`HYLL`,
-//! the form, three zeros, a cached count), then the registers in dense or sparse form.
+//! Registers of a HyperLogLog, read from and written to Redis' format: a header of 16 bytes
+//! (`HYLL`, the form, three zeros, a cached count), then the registers in dense or sparse form.
 
 use super::{
     dense,

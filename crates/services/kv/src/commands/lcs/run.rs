@@ -150,7 +150,7 @@ impl Match {
 }
 
 /// Passes the parts of the subsequence that are adjacent in both strings to `each`, from the end.
-/// Of several subsequences it is the one that Redis finds.
+/// If several subsequences are longest, chooses the same one as Redis.
 fn each_range(table: &Table, one: &[u8], other: &[u8], mut each: impl FnMut(Match)) {
     let (mut i, mut j, mut length) = (one.len(), other.len(), 0);
     while i > 0 && j > 0 {

@@ -1,8 +1,8 @@
 //! Rows of a stream.
 //!
-//! An entry is a row named by its id. A group, a consumer and a pending entry are rows as well, whose
-//! names begin with a byte of their own (`groups::rows`), so a command touches only what it needs.
-//! Unlike other collections, a stream without entries exists.
+//! An entry is a row named by its id. A group, a consumer and a pending entry are rows as well,
+//! whose names begin with a byte of their own (`groups::rows`), so a command touches only what it
+//! needs. Unlike other collections, a stream without entries exists.
 
 use std::ops::ControlFlow;
 

@@ -118,8 +118,8 @@ impl Image {
         self.from <= id.version.slot || self.passed_empty.contains(&id)
     }
 
-    /// Saves a row before it changes. Returns `false` if the limit would be exceeded, which ends the
-    /// snapshot.
+    /// Saves a row before it changes. Returns `false` if the limit would be exceeded, which ends
+    /// the snapshot.
     pub(super) fn save_row(&mut self, id: Id, rows: Option<&Rows>, name: &[u8]) -> bool {
         let is_within = |within: &PartialCollection| within.id == id && within.has_passed(name);
         let kept = self.saved_rows.get(&id);

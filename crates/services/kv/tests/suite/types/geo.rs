@@ -231,7 +231,7 @@ fn a_search_finds_all_members_inside() {
     assert!(found > 5000, "{found}");
 }
 
-/// Of many members a search keeps the nearest ones, and one of too many is refused.
+/// A search of many members keeps the nearest ones, and a search of too many is refused.
 #[test]
 fn a_search_is_bounded() {
     let mut node = Node::memory();

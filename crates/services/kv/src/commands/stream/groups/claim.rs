@@ -161,7 +161,8 @@ pub(super) fn encode_xclaim(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<()
     Ok(())
 }
 
-/// Encodes XAUTOCLAIM as the key, the clock, group, consumer, idle time, first id, count and JUSTID.
+/// Encodes XAUTOCLAIM as the key, the clock, group, consumer, idle time, first id, count and
+/// JUSTID.
 pub(super) fn encode_xautoclaim(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     const TOO_FEW: &str = "ERR COUNT must be > 0";
     let idle_ms = min_idle(r, "ERR Invalid min-idle-time argument for XAUTOCLAIM")?;
@@ -411,8 +412,8 @@ pub(super) fn claim_idle(
     Ok(())
 }
 
-/// Claims up to `left` idle entries from an id on, and returns the id at which to continue; `None` at
-/// the end. Deleted entries count, too.
+/// Claims up to `left` idle entries from an id on, and returns the id at which to continue; `None`
+/// at the end. Deleted entries count, too.
 fn claim_from(
     start: EntryId,
     mut left: u64,

@@ -56,8 +56,8 @@ pub(in super::super) fn consumers(
 }
 
 /// Appends the groups in the reply to XINFO STREAM FULL, with up to `count` pending entries of each
-/// group and consumer; 0 is no limit. Ends early once the reply is longer than allowed, for the caller
-/// to discard.
+/// group and consumer; 0 is no limit. Ends early once the reply is longer than allowed, for the
+/// caller to discard.
 pub(in super::super) fn write_full(view: &View<'_>, count: u64, reply: &mut Reply<'_>) {
     let positions = Positions::of(view);
     let most = if count == 0 { u64::MAX } else { count };

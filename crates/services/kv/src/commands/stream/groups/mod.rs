@@ -119,8 +119,8 @@ const COMMANDS: &[Spec] = &[
 /// Maximum number of entries that XREADGROUP returns or XAUTOCLAIM claims. Part of the replicated
 /// format: never changes.
 const ENTRIES_MAX: u64 = 10_000;
-/// Size in bytes at which the entries in a reply are enough. A single entry may be larger. Part of the
-/// replicated format: never changes.
+/// Size in bytes at which the entries in a reply are enough. A single entry may be larger. Part of
+/// the replicated format: never changes.
 const ENOUGH_BYTES: usize = 16 << 20;
 /// Maximum size in bytes of the entries in a reply, which leaves room for the rest of it.
 const ENTRIES_BYTES_MAX: usize = REPLY_BYTES_MAX - (1 << 20);
@@ -153,8 +153,8 @@ pub(in crate::commands) fn visits(
     }
 }
 
-/// Reads the clock of the front in milliseconds. The group's clock, if it is ahead, takes its place;
-/// it may stand still ([time-1]), so it would not do alone.
+/// Reads the clock of the front in milliseconds. The group's clock, if it is ahead, takes its
+/// place; it may stand still ([time-1]), so it would not do alone.
 pub(super) fn clock(from: &mut Decoder<'_>, group_ms: u64) -> Result<u64, Malformed> {
     const LAST_MS: u64 = i64::MAX.cast_unsigned();
     Ok(from.word()?.max(group_ms).min(LAST_MS))

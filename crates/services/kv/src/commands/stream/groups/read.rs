@@ -1,7 +1,7 @@
 //! XREADGROUP: delivers new entries to a consumer, or repeats those that it has not acknowledged.
 //!
-//! A command is one attempt: the front lets a client block by repeating it. A command never delivers
-//! what its reply lacks: once there are enough, it stops, and the next command continues.
+//! A command is one attempt: the front lets a client block by repeating it. A command never
+//! delivers what its reply lacks: once there are enough, it stops, and the next command continues.
 
 use std::ops::ControlFlow;
 

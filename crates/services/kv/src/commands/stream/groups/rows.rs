@@ -29,8 +29,8 @@ pub(super) struct Group {
     /// Number of entries delivered and not acknowledged.
     pub(super) pending: u64,
     pub(super) consumers: u64,
-    /// Lowest pending id, [`EntryId::MAX`] if none, so that a walk from the first pending entry does
-    /// not pass the marks of removed ones.
+    /// Lowest pending id, [`EntryId::MAX`] if none, so that a walk from the first pending entry
+    /// does not pass the marks of removed ones.
     pub(super) first: EntryId,
 }
 
